@@ -1,0 +1,288 @@
+"""Finite Markov chains, solved exactly: classes, long-run and discounted occupation, gain and bias.
+
+P [S, S] is a transition matrix, dense or sparse, whose rows sum to one. A chain may have several closed
+classes, transient states and periods. P* = lim 1/T Σ_{t<T} P^t exists for all of them, while the powers of P
+need not converge; so P* is put together from stationary distributions and absorption probabilities.
+"""
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Float, Int
+from scipy.sparse.csgraph import breadth_first_order, connected_components, reverse_cuthill_mckee
+from scipy.sparse.linalg import gmres, splu
+
+Chain = Float[np.ndarray, "S S"] | sp.csr_array | sp.csr_matrix
+
+GTH_STATES = 1500  # larger classes go to sparse LU or iteration
+GTH_BLOCK = 48
+LU_FILL = 1e8  # entries of the factors that are worth their memory and time
+DAMPING = 0.8  # below 1, so that iteration converges on periodic chains too
+STEPS, ROUNDS = 500, 6  # damped steps, then rounds of GMRES, which gain six digits each unless they stagnate
+CONVERGED, ACCEPTED = 1e-14, 1e-10  # relative residuals: where iteration stops, and what is still an answer
+
+
+def closed_classes(P: Chain) -> tuple[Int[np.ndarray, "S"], int]:
+    """Return each state's closed class, 0 … n−1 or −1 for a transient state, and the number n of classes.
+
+    The closed classes are the strongly connected components that no edge P_ij > 0 leaves.
+    """
+    edges = _sparse(P).tocoo()
+    n_components, component = connected_components(edges, connection="strong")
+    source, target = component[edges.coords[0]], component[edges.coords[1]]
+    closed = np.ones(n_components, bool)
+    closed[source[source != target]] = False
+    labels = np.where(closed, np.cumsum(closed) - 1, -1)
+    return labels[component], int(closed.sum())
+
+
+def stationary_of_class(P: Chain) -> Float[np.ndarray, "S"]:
+    """Return the stationary distribution x = xP, Σx = 1, of an irreducible chain, periodic or not."""
+    P = _sparse(P)
+    S = P.shape[0]
+    if S <= GTH_STATES:
+        x = _eliminate(P)
+    else:
+        x = P.sum(axis=0)
+        for _ in range(2):  # an often visited reference conditions the system well: try again if it was not
+            start = np.zeros(S)
+            reference = int(np.argmax(np.abs(x)))
+            start[reference] = 1.0
+            x = _solve(P, np.zeros(S), left=True, start=start, pinned=np.array([reference]))
+            if np.abs(x).max() < 1e3 * np.abs(x[reference]):
+                break
+    x = _distribution(x)
+    if not np.abs(x @ P - x).sum() <= ACCEPTED:
+        raise RuntimeError(f"The stationary distribution of {S} states was not found to within {ACCEPTED:g}.")
+    return x
+
+
+def occupation(P: Chain, initial: Float[np.ndarray, "S"]) -> Float[np.ndarray, "S"]:
+    """Return the long-run share of time in each state, x = d0 P*.
+
+    Class c absorbs the mass m_c = Σ_{j∈c} [d0_C + d0_T (I − P_TT)⁻¹ P_TC]_j, and x = m_c x_c there.
+    """
+    P = _sparse(P)
+    labels, n = closed_classes(P)
+    transient, recurrent = labels < 0, labels >= 0
+    arriving = initial
+    if initial[transient].any():
+        leaving = P[transient]
+        visits = _solve(leaving[:, transient], initial[transient], left=True)
+        arriving = initial + visits @ leaving
+    mass = np.bincount(labels[recurrent], arriving[recurrent], n)
+    # Where states are hardly ever left, visits are known up to a common factor; the total mass restores it.
+    mass *= initial.sum() / mass.sum()
+    x: np.ndarray = _stationary(P, labels, n) * mass[labels]
+    return x
+
+
+def cesaro_limit(P: Chain) -> Float[np.ndarray, "S S"]:
+    """Return P* = lim 1/T Σ_{t<T} P^t, dense: P*_ij = Pr(i is absorbed by the class c of j) x_c(j)."""
+    P = _sparse(P)
+    labels, n = closed_classes(P)
+    absorbed = _extend(P, labels, np.eye(n))
+    limit: np.ndarray = absorbed[:, labels] * _stationary(P, labels, n)  # 0 where the label is −1
+    return limit
+
+
+def gain(P: Chain, r: Float[np.ndarray, "S *D"]) -> Float[np.ndarray, "S *D"]:
+    """Return the long-run average reward from each state, g = P* r, for rewards r [S] or [S, D].
+
+    g = x_c·r on the closed class c, and (I − P_TT) g_T = P_TC g_C on the transient states.
+    """
+    P = _sparse(P)
+    labels, n = closed_classes(P)
+    return _gain(P, labels, _stationary(P, labels, n), r)
+
+
+def deviation(P: Chain) -> Float[np.ndarray, "S S"]:
+    """Return the deviation matrix H = (I − P + P*)⁻¹ − P*, the Drazin inverse of I − P, dense."""
+    limit = cesaro_limit(P)
+    H: np.ndarray = np.linalg.inv(np.eye(len(limit)) - _sparse(P).toarray() + limit) - limit
+    return H
+
+
+def gain_and_bias(
+    P: Chain, r: Float[np.ndarray, "S *D"]
+) -> tuple[Float[np.ndarray, "S *D"], Float[np.ndarray, "S *D"]]:
+    """Return g = P* r and h = H r, the solution of (I − P) h = r − g with P* h = 0.
+
+    Each closed class leaves one constant of h open: h is first pinned at one state of it, then shifted.
+    """
+    P = _sparse(P)
+    labels, n = closed_classes(P)
+    x = _stationary(P, labels, n)
+    g = _gain(P, labels, x, r)
+    order = np.lexsort((x, labels))
+    most_visited = order[np.searchsorted(labels[order], np.arange(n), side="right") - 1]
+    h = _solve(P, r - g, start=np.zeros_like(r), pinned=most_visited, data=r)
+    return g, h - _gain(P, labels, x, h)
+
+
+def discounted_occupation(P: Chain, initial: Float[np.ndarray, "S"], gamma: float) -> Float[np.ndarray, "S"]:
+    """Return the discounted share of time in each state, x_γ = (1 − γ) d0 (I − γP)⁻¹, for 0 ≤ γ < 1."""
+    # From a start of the right mass all corrections have mass 0; that keeps γ → 1 well conditioned.
+    x = _solve(gamma * _sparse(P), (1 - gamma) * initial, left=True, start=initial)
+    return float(initial.sum()) * _distribution(x)
+
+
+def _stationary(P: sp.csr_array, labels: Int[np.ndarray, "S"], n: int) -> Float[np.ndarray, "S"]:
+    """Return the stationary distributions of all n classes in one vector, 0 at transient states."""
+    order = np.argsort(labels, kind="stable")
+    bounds = np.searchsorted(labels[order], np.arange(n + 1))
+    by_class = P[order][:, order]
+    x = (labels >= 0).astype(float)  # right as it is for classes of one state
+    for c in np.flatnonzero(np.diff(bounds) > 1):
+        own = slice(bounds[c], bounds[c + 1])
+        x[order[own]] = stationary_of_class(by_class[own, own])
+    return x
+
+
+def _gain(
+    P: sp.csr_array, labels: Int[np.ndarray, "S"], x: Float[np.ndarray, "S"], r: Float[np.ndarray, "S *D"]
+) -> Float[np.ndarray, "S *D"]:
+    """Return P* r from the classes and their stationary distributions x."""
+    recurrent = np.flatnonzero(labels >= 0)
+    stationary = sp.csr_array((x[recurrent], (labels[recurrent], recurrent)), (labels.max() + 1, len(x)))
+    values: np.ndarray = stationary @ r
+    values += stationary @ (
+        r - values[labels]
+    )  # sums of a million terms lose digits; those of deviations do not
+    return _extend(P, labels, values)
+
+
+def _extend(
+    P: sp.csr_array, labels: Int[np.ndarray, "S"], values: Float[np.ndarray, "n *D"]
+) -> Float[np.ndarray, "S *D"]:
+    """Extend values of the closed classes to all states: the expected value of the absorbing class."""
+    everywhere: np.ndarray = values[labels]
+    transient = labels < 0
+    if transient.any():
+        leaving = P[transient]
+        columns = np.column_stack([everywhere, np.ones(len(labels))])
+        columns[transient] = 0.0
+        solved = _solve(leaving[:, transient], leaving @ columns)
+        # The last column, the probability of being absorbed at all, is 1. To divide by it removes the error
+        # that all columns share where states are hardly ever left.
+        everywhere[transient] = (solved[:, :-1] / solved[:, -1:]).reshape(-1, *values.shape[1:])
+    return everywhere
+
+
+def _eliminate(P: sp.csr_array) -> Float[np.ndarray, "S"]:
+    """Return x ∝ xP by Grassmann–Taksar–Heyman elimination: without subtractions, every entry is accurate.
+
+    The last state k leaves, and its visits are short-cut: P_ij += P_ik P_kj / Σ_{l<k} P_kl. For speed, the
+    part of P before the current block of states is updated once per block, by one matrix product.
+    """
+    # Every state can step straight to an earlier one of this order, so that no sum Σ_{l<k} underflows to 0.
+    order = breadth_first_order(P.T.tocsr(), 0, return_predecessors=False)
+    A = P.toarray()[np.ix_(order, order)]
+    S = len(A)
+    for high in range(S, 1, -GTH_BLOCK):
+        low = max(high - GTH_BLOCK, 1)
+        for k in range(high - 1, low - 1, -1):
+            A[:k, k] /= A[k, :k].sum()
+            A[low:k, :k] += np.outer(A[low:k, k], A[k, :k])
+            A[:low, low:k] += np.outer(A[:low, k], A[k, low:k])
+        A[:low, :low] += A[:low, low:high] @ A[low:high, :low]
+    x = np.zeros(S)
+    x[0] = 1.0
+    for k in range(1, S):
+        x[k] = x[:k] @ A[:k, k]
+        if x[k] > 1e100:  # long before it overflows
+            x /= x[k]
+    return x[np.argsort(order)]
+
+
+def _solve(
+    M: sp.csr_array,
+    b: Float[np.ndarray, "S *D"],
+    left: bool = False,
+    start: Float[np.ndarray, "S *D"] | None = None,
+    pinned: Int[np.ndarray, "_"] | None = None,
+    data: Float[np.ndarray, "S *D"] | None = None,
+) -> Float[np.ndarray, "S *D"]:
+    """Solve (I − M) y = b, or from the left y (I − M) = b: by sparse LU if affordable, else by iteration.
+
+    The rows of M sum to at most 1. Where I − M is singular, name one `pinned` state per closed class: there
+    LU keeps y as in `start`. Iteration does not, so the caller has to choose among the solutions. `data` is
+    what b was computed from, if that is much larger than b.
+    """
+    y: np.ndarray = np.array(b if start is None else start)
+    size = np.abs(b if data is None else data)
+    step = (M.T if left else M).tocsr()
+    free = np.ones(len(b), bool)
+    if pinned is not None:
+        free[pinned] = False
+    if not free.any():
+        return y
+
+    def residual() -> Float[np.ndarray, "S *D"]:
+        rest: np.ndarray = b - y + step @ y
+        return rest
+
+    def small(rest: Float[np.ndarray, "S *D"], tolerance: float) -> bool:
+        # The sum is the norm for distributions and the maximum the one for values; both have to be small.
+        error, scale = np.abs(rest), tolerance * (size + np.abs(y))
+        return bool(np.all((error.sum(0) <= scale.sum(0)) & (error.max(0) <= scale.max(0))))
+
+    inner = M[free][:, free]
+    if _lu_is_affordable(inner):
+        # Factors of the transpose would fill in where many states lead to the same one.
+        lu = splu((sp.eye_array(inner.shape[0]) - inner).tocsc())
+        for _ in range(3):  # the solve and two refinements
+            y[free] += lu.solve(residual()[free], "T" if left else "N")  # type: ignore[call-overload]
+    else:
+        A = sp.eye_array(len(b)) - step
+        for turn in range(STEPS + ROUNDS):
+            rest = residual()
+            if small(rest, CONVERGED):
+                break
+            if turn < STEPS:
+                y += DAMPING * rest
+                continue
+            for column in np.ndindex(rest.shape[1:]):
+                at = (slice(None), *column)
+                enough = 0.1 * CONVERGED * float(np.linalg.norm(size[at] + np.abs(y[at])))
+                y[at] += gmres(A, rest[at], rtol=1e-6, atol=enough, restart=50, maxiter=20)[0]
+    if not small(residual(), ACCEPTED):
+        raise RuntimeError(
+            f"A linear system of {len(b)} states was not solved to within {ACCEPTED:g}. Either the chain "
+            "mixes too slowly to iterate and is too entangled to factorise, or some transitions are too rare."
+        )
+    return y
+
+
+def _lu_is_affordable(M: sp.csr_array) -> bool:
+    """Guess from the bandwidth after reverse Cuthill–McKee whether the LU factors of I − M stay sparse.
+
+    Chains with a geometry (lines, grids, queues) have a narrow band; random graphs have none, but mix fast.
+    The few states that many others lead to, such as the restart of an episode, only add a border to the band.
+    """
+    S = M.shape[0]
+    pattern = sp.csr_array(M + M.T)
+    hub = np.diff(pattern.indptr) > 10 * S**0.5
+    width = int(np.count_nonzero(hub))
+    if not hub.all():
+        band = pattern[~hub][:, ~hub]
+        position = np.argsort(reverse_cuthill_mckee(band, symmetric_mode=True))
+        row, column = band.tocoo().coords
+        width += int(np.abs(position[row] - position[column]).max(initial=0))
+    # A band fills S · width entries; in a wide one the time, cubic in its width, is what counts.
+    return width * max(S, 10 * width) <= LU_FILL
+
+
+def _distribution(x: Float[np.ndarray, "S"]) -> Float[np.ndarray, "S"]:
+    """Scale x to sum to 1, without the negative entries that rounding may leave."""
+    x = np.maximum(x / x.sum(), 0.0)
+    scaled: np.ndarray = x / x.sum()
+    return scaled
+
+
+def _sparse(P: Chain) -> sp.csr_array:
+    """Return P as a csr_array in which every stored entry is an edge; P itself stays as it is."""
+    matrix: sp.csr_array = sp.csr_array(P).astype(np.float64, copy=False)
+    if not matrix.data.all():
+        matrix = matrix.copy()
+        matrix.eliminate_zeros()
+    return matrix

@@ -1,0 +1,203 @@
+"""The best response to given weights of the objectives: what column generation asks for, again and again.
+
+An oracle turns weights λ into an almost optimal deterministic policy of the scalar model with rewards λ·R, and into
+an upper bound on λ·returns that holds for every policy, stationary or not.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Bool, Float, Int
+from scipy.sparse import csgraph
+
+from evenhand.exact.chain import discounted_occupation, occupation
+from evenhand.exact.linear import solve_linear
+from evenhand.exact.model import MOMDP
+from evenhand.exact.scalar import ScalarSolver
+
+
+class Response(NamedTuple):
+    """A policy, one action per state, and a bound that no policy can beat."""
+
+    policy: Int[np.ndarray, " S"]
+    upper: float
+
+
+class Oracle(Protocol):
+    """What column generation needs to know of a model and a criterion."""
+
+    model: MOMDP
+    scale: float
+    """Returns per unit of reward: 1/(1 − γ), or 1 for the average."""
+
+    def best_response(self, weights: Float[np.ndarray, " D"], tol: float) -> Response:
+        """A policy that is best for λ·R up to `tol` (in returns), and a bound that holds for all policies."""
+
+    def occupation(self, policy: Int[np.ndarray, " S"]) -> Float[np.ndarray, " S"]:
+        """The share of (discounted) time that a policy spends in each state."""
+
+
+def returns_of(oracle: Oracle, policy: Int[np.ndarray, " S"]) -> Float[np.ndarray, " D"]:
+    """The vector of returns of a deterministic policy."""
+    rewards = oracle.model.rewards[np.arange(oracle.model.S), policy]
+    return np.asarray(oracle.occupation(policy) @ rewards * oracle.scale)
+
+
+class DiscountedOracle:
+    """Best responses for discounted rewards."""
+
+    def __init__(self, model: MOMDP, gamma: float) -> None:
+        self.model, self.gamma, self.scale = model, gamma, 1 / (1 - gamma)
+        self._solver = ScalarSolver(model.transitions, model.initial, gamma)
+
+    def best_response(self, weights: Float[np.ndarray, " D"], tol: float) -> Response:
+        """See `Oracle`."""
+        reward = self.model.rewards.reshape(-1, self.model.D) @ weights
+        policy, bounds = self._solver.solve(reward, tol / self.scale)
+        return Response(policy, float(bounds.upper[0]) * self.scale)
+
+    def best_from_anywhere(self, weights: Float[np.ndarray, " D"], tol: float) -> float:
+        """A bound on (1 − γ) max_s V*(s) for the rewards λ·R, in units of reward."""
+        reward = self.model.rewards.reshape(-1, self.model.D) @ weights
+        self._solver.solve(reward, tol)
+        return self._solver.highest_value(reward)
+
+    def occupation(self, policy: Int[np.ndarray, " S"]) -> Float[np.ndarray, " S"]:
+        """(1 − γ) d0 (I − γP_π)⁻¹."""
+        return discounted_occupation(self.model.under_deterministic(policy), self.model.initial, self.gamma)
+
+
+class AverageOracle:
+    """Best responses for the long-run average reward, on any model, multichain ones too.
+
+    Every policy ends in one of the end components, in each of which the best gain is the same from all states. So:
+    solve the components, then choose where to end: a problem without cycles on the model in which each component
+    is a single node that may be left by the actions that lead out of it.
+    """
+
+    scale = 1.0
+
+    def __init__(self, model: MOMDP) -> None:
+        self.model = model
+        self.components = components = model.end_components
+        self._inside = np.flatnonzero(components.labels >= 0)
+        labels, allowed = components.labels[self._inside], components.allowed[self._inside]
+        self._rows = (self._inside[:, None] * model.A + np.arange(model.A)).ravel()
+        within = model.transitions[self._rows][:, self._inside]
+        self._solver = ScalarSolver(
+            within,
+            np.zeros(len(labels)),
+            1.0,
+            allowed=None if allowed.all() else allowed,
+            groups=None if components.count == 1 else labels,
+        )
+        self._where_to_end = None if components.count == 1 else _Destination(model)
+
+    def best_response(self, weights: Float[np.ndarray, " D"], tol: float) -> Response:
+        """See `Oracle`."""
+        reward = self.model.rewards.reshape(-1, self.model.D) @ weights
+        policy = np.zeros(self.model.S, dtype=np.intp)
+        policy[self._inside], bounds = self._solver.solve(reward[self._rows], tol)
+        if self._where_to_end is None:
+            return Response(policy, float(bounds.upper[0]))
+        return Response(*self._where_to_end.choose(bounds.upper, policy))
+
+    def occupation(self, policy: Int[np.ndarray, " S"]) -> Float[np.ndarray, " S"]:
+        """d0 P*_π."""
+        return occupation(self.model.under_deterministic(policy), self.model.initial)
+
+
+class _Destination:
+    """The choice of the end component to end in, as a model whose nodes are components and transient states."""
+
+    def __init__(self, model: MOMDP) -> None:
+        self.model = model
+        labels, allowed, self.count = model.end_components
+        transient = labels < 0
+        self.node = labels.copy()
+        self.node[transient] = self.count + np.arange(int(transient.sum()))
+        nodes = self.count + int(transient.sum())
+        to_node = sp.csr_array((np.ones(model.S), (np.arange(model.S), self.node)), shape=(model.S, nodes))
+        self.exit_row = np.flatnonzero(~allowed.ravel())
+        order = np.argsort(self.node[self.exit_row // model.A], kind="stable")
+        self.exit_row = self.exit_row[order]
+        self.exit_node = self.node[self.exit_row // model.A]
+        self.exits = sp.csr_array(model.transitions[self.exit_row] @ to_node)
+        self.start = model.initial @ to_node
+
+    def choose(
+        self, gains: Float[np.ndarray, " G"], staying: Int[np.ndarray, " S"]
+    ) -> tuple[Int[np.ndarray, " S"], float]:
+        """Policy iteration on where to go; each policy ends somewhere, so each linear system is regular."""
+        nodes = self.exits.shape[1]
+        chosen = np.full(nodes, -1)  # the exit taken, −1 to stay for ever
+        first = np.searchsorted(self.exit_node, np.arange(nodes))
+        chosen[self.count :] = first[self.count :]  # transient states cannot stay
+        while True:
+            moving = chosen >= 0
+            value = np.zeros(nodes)
+            value[: self.count] = gains
+            if moving.any():
+                out = self.exits[chosen[moving]]
+                value[moving] = solve_linear(out[:, moving], out[:, ~moving] @ value[~moving])
+            offer = self.exits @ value
+            slack = 1e-12 * max(1.0, float(np.abs(gains).max()))
+            better = np.full(nodes, -np.inf)
+            np.maximum.at(better, self.exit_node, offer)
+            improve = better > value + slack
+            stop = np.zeros(nodes, dtype=bool)
+            stop[: self.count] = moving[: self.count] & (gains > value[: self.count] + slack)
+            if not (improve | stop).any():
+                break
+            is_best = offer >= better[self.exit_node]
+            best_exit = np.zeros(nodes, dtype=np.intp)
+            best_exit[self.exit_node[is_best]] = np.flatnonzero(is_best)
+            chosen[improve] = best_exit[improve]
+            chosen[stop & ~improve] = -1
+        return self._as_policy(chosen, staying), float(self.start @ np.maximum(value, better)) + slack
+
+    def _as_policy(
+        self, chosen: Int[np.ndarray, " N"], staying: Int[np.ndarray, " S"]
+    ) -> Int[np.ndarray, " S"]:
+        """Actions in the model: stay, or go to the state whose exit was chosen and take it."""
+        policy, A = staying.copy(), self.model.A
+        moving = np.flatnonzero(chosen >= 0)
+        row = self.exit_row[chosen[moving]]
+        leaving = moving < self.count
+        if leaving.any():
+            bound_for = np.isin(self.node, moving[leaving])
+            policy = _towards(self.model, row[leaving] // A, bound_for, policy)
+        policy[row // A] = row % A
+        return policy
+
+
+def _towards(
+    model: MOMDP,
+    targets: Int[np.ndarray, " T"],
+    states: Bool[np.ndarray, " S"],
+    policy: Int[np.ndarray, " S"],
+) -> Int[np.ndarray, " S"]:
+    """Let `states` walk to the target of their own component by actions that stay inside it."""
+    _, allowed, _ = model.end_components
+    P = model.transitions
+    row = np.repeat(np.arange(P.shape[0]), np.diff(P.indptr))
+    usable = allowed.ravel()[row] & states[row // model.A]
+    row, target = row[usable], P.indices[usable]
+    source = row // model.A
+    # Shortest paths backwards from all targets at once, through one more node that leads to each of them.
+    S = model.S
+    backwards = sp.csr_array(
+        (
+            np.ones(len(row) + len(targets)),
+            (np.concatenate([target, np.full(len(targets), S)]), np.concatenate([source, targets])),
+        ),
+        shape=(S + 1, S + 1),
+    )
+    _, nearer = csgraph.breadth_first_order(backwards, S)
+    policy = policy.copy()
+    on_path = nearer[source] == target
+    policy[source[on_path]] = row[on_path] % model.A
+    return policy

@@ -1,0 +1,68 @@
+"""A progress bar for long solves: how far the gap has closed."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from rich import progress
+from rich.console import Console
+
+A_MOMENT = 2.0  # seconds
+
+
+class Progress:
+    """Shows the closing gap on standard error, if asked to, or if that is a terminal and the solve takes a while.
+
+    Gaps shrink by factors, so the bar shows how many of the digits asked for have been reached.
+    """
+
+    def __init__(
+        self, goal: float, wanted: bool | None, also: Callable[[float, float, int], None] | None
+    ) -> None:
+        self._goal, self._also = goal, also
+        console = Console(stderr=True)
+        self._wanted = console.is_terminal if wanted is None else wanted
+        self._patience = A_MOMENT if wanted is None else 0.0
+        self._began = time.monotonic()
+        self._first_gap = 0.0
+        self._bar = progress.Progress(
+            progress.TextColumn("closing the gap"),
+            progress.BarColumn(),
+            progress.TextColumn("{task.description}"),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("[dim]Ctrl-C keeps the best so far"),
+            console=console,
+            transient=True,
+        )
+        self._task: progress.TaskID | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def report(self, reached: float, bound: float, queries: int) -> None:
+        """One more query has been answered."""
+        if self._also is not None:
+            self._also(reached, bound, queries)
+        gap = max(bound - reached, self._goal)
+        if math.isfinite(gap):
+            self._first_gap = max(self._first_gap, gap)
+        if not self._wanted or time.monotonic() - self._began < self._patience or not math.isfinite(gap):
+            return
+        if self._task is None:
+            self._task = self._bar.add_task("", total=1.0)
+            self._bar.start()
+        digits = math.log(max(self._first_gap / self._goal, 1 + 1e-9))
+        done = math.log(self._first_gap / gap) / digits
+        self._bar.update(
+            self._task, completed=done, description=f"gap {gap:.1e}, welfare {reached:.6g}, {queries} queries"
+        )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._bar.stop()
