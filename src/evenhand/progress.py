@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
 
 from rich import progress
 from rich.console import Console
@@ -20,9 +19,7 @@ class Progress:
     Gaps shrink by factors, so the bar shows how many of the digits asked for have been reached.
     """
 
-    def __init__(
-        self, goal: float, wanted: bool | None, also: Callable[[float, float, int], None] | None
-    ) -> None:
+    def __init__(self, goal: float, wanted: bool | None, also: Callable[[float, float, int], None] | None) -> None:
         self._goal, self._also = goal, also
         console = Console(stderr=True)
         self._wanted = console.is_terminal if wanted is None else wanted
@@ -40,7 +37,7 @@ class Progress:
         )
         self._task: progress.TaskID | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Progress:
         return self
 
     def report(self, reached: float, bound: float, queries: int) -> None:

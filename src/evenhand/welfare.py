@@ -333,7 +333,7 @@ def _array_module(*arrays: Any) -> ModuleType:
     """jax.numpy if any JAX array or tracer is among these (or in lists of them), otherwise NumPy."""
     jax = sys.modules.get("jax")  # who has not imported JAX has no JAX arrays
     if jax and any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(arrays)):
-        return jax.numpy  # type: ignore[no-any-return]
+        return jax.numpy
     return np
 
 

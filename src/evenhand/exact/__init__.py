@@ -1,0 +1,1 @@
+"""Finite models, solved exactly."""

@@ -35,14 +35,14 @@ class ErrorBound:
     true_gap: float
     """GGF(μ(π_1)) − GGF(μ(π_γ)), from both exact solutions."""
     published: float | None
-    """Theorem 3.6 as printed: R̄(1−γ)(ρ(γ, σ(H_π1)) + ρ(γ, σ(H_πγ))), σ the spectral radius. It is not a bound: see `applicable`
-    for its own condition, and docs/theory.md for why it may fail even where that holds."""
+    """Theorem 3.6 as printed: R̄(1−γ)(ρ(γ, σ(H_π1)) + ρ(γ, σ(H_πγ))), σ the spectral radius. It is no bound in
+    general, even where its condition, `applicable`, holds: see docs/theory.md."""
     applicable: bool
     """Whether Theorem 3.6's condition holds: weakly communicating, and γ > σ/(σ + 1) for both policies."""
     corollary: float | None
     """Corollary 3.7 as printed, for one objective: the same with the Euclidean norm of the rewards."""
     rigorous: float
-    """span(R)·(TV(π_1) + TV(π_γ)), plus what the two solutions fall short of their optima. Holds for every model and every γ."""
+    """span(R)·(TV(π_1) + TV(π_γ)), plus what the two solutions fall short of their optima: for any model, any γ."""
     rigorous_inf: float | None
     """The same with TV ≤ ½(1−γ)ρ(γ, ‖H‖_∞), where γ > h/(1 + h): the form closest to the published one."""
     rigorous_2: float | None
@@ -91,7 +91,7 @@ def error_bound(
         gamma=gamma,
         true_gap=average.welfare - reached,
         published=None if published is None else one_norm * (1 - gamma) * published,
-        applicable=published is not None and part.end_components.count == 1,
+        applicable=published is not None and part.end_components.number == 1,
         corollary=None if published is None or part.D > 1 else two_norm * (1 - gamma) * published,
         rigorous=span * distance + missed,
         rigorous_inf=None if by_inf is None else span * (1 - gamma) * by_inf / 2 + missed,
@@ -136,7 +136,8 @@ def _sum_of_rho(
     total = 0.0
     for policy in policies:
         if isinstance(policy, Mixture):
-            parts = [(float(q), model.under_deterministic(a)) for q, a in zip(policy.shares, policy.policies, strict=True)]
+            chains = (model.under_deterministic(actions) for actions in policy.policies)
+            parts = list(zip(policy.shares.tolist(), chains, strict=True))
         else:
             parts = [(1.0, model.under(policy)[0])]
         for share, P in parts:

@@ -8,17 +8,14 @@ need not converge; so P* is put together from stationary distributions and absor
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float, Int
-from scipy.sparse.csgraph import breadth_first_order, connected_components, reverse_cuthill_mckee
-from scipy.sparse.linalg import gmres, splu
+from scipy.sparse.csgraph import breadth_first_order, connected_components
+
+from evenhand.exact.linear import ACCEPTED, solve_linear
 
 Chain = Float[np.ndarray, "S S"] | sp.csr_array | sp.csr_matrix
 
 GTH_STATES = 1500  # larger classes go to sparse LU or iteration
 GTH_BLOCK = 48
-LU_FILL = 1e8  # entries of the factors that are worth their memory and time
-DAMPING = 0.8  # below 1, so that iteration converges on periodic chains too
-STEPS, ROUNDS = 500, 6  # damped steps, then rounds of GMRES, which gain six digits each unless they stagnate
-CONVERGED, ACCEPTED = 1e-14, 1e-10  # relative residuals: where iteration stops, and what is still an answer
 
 
 def closed_classes(P: Chain) -> tuple[Int[np.ndarray, "S"], int]:
@@ -40,17 +37,18 @@ def stationary_of_class(P: Chain) -> Float[np.ndarray, "S"]:
     P = _sparse(P)
     S = P.shape[0]
     if S <= GTH_STATES:
-        x = _eliminate(P)
+        x: np.ndarray = _eliminate(P)
     else:
         x = P.sum(axis=0)
         for _ in range(2):  # an often visited reference conditions the system well: try again if it was not
             start = np.zeros(S)
             reference = int(np.argmax(np.abs(x)))
             start[reference] = 1.0
-            x = _solve(P, np.zeros(S), left=True, start=start, pinned=np.array([reference]))
+            x = solve_linear(P, np.zeros(S), left=True, start=start, pinned=np.array([reference]))
             if np.abs(x).max() < 1e3 * np.abs(x[reference]):
                 break
-    x = _distribution(x)
+    x = np.maximum(x / x.sum(), 0.0)  # rounding may leave negative entries
+    x /= x.sum()
     if not np.abs(x @ P - x).sum() <= ACCEPTED:
         raise RuntimeError(f"The stationary distribution of {S} states was not found to within {ACCEPTED:g}.")
     return x
@@ -59,19 +57,12 @@ def stationary_of_class(P: Chain) -> Float[np.ndarray, "S"]:
 def occupation(P: Chain, initial: Float[np.ndarray, "S"]) -> Float[np.ndarray, "S"]:
     """Return the long-run share of time in each state, x = d0 P*.
 
-    Class c absorbs the mass m_c = Σ_{j∈c} [d0_C + d0_T (I − P_TT)⁻¹ P_TC]_j, and x = m_c x_c there.
+    A closed class c absorbs the mass m_c = Σ_{j∈c} [d0_C + d0_T (I − P_TT)⁻¹ P_TC]_j, and x = m_c x_c on it.
     """
     P = _sparse(P)
     labels, n = closed_classes(P)
-    transient, recurrent = labels < 0, labels >= 0
-    arriving = initial
-    if initial[transient].any():
-        leaving = P[transient]
-        visits = _solve(leaving[:, transient], initial[transient], left=True)
-        arriving = initial + visits @ leaving
-    mass = np.bincount(labels[recurrent], arriving[recurrent], n)
-    # Where states are hardly ever left, visits are known up to a common factor; the total mass restores it.
-    mass *= initial.sum() / mass.sum()
+    _, entering = _absorb(P, labels, initial, 1.0)
+    mass = np.bincount(labels[labels >= 0], entering[labels >= 0], n)
     x: np.ndarray = _stationary(P, labels, n) * mass[labels]
     return x
 
@@ -115,15 +106,48 @@ def gain_and_bias(
     g = _gain(P, labels, x, r)
     order = np.lexsort((x, labels))
     most_visited = order[np.searchsorted(labels[order], np.arange(n), side="right") - 1]
-    h = _solve(P, r - g, start=np.zeros_like(r), pinned=most_visited, data=r)
+    h = solve_linear(P, r - g, start=np.zeros_like(r), pinned=most_visited, data=r)
     return g, h - _gain(P, labels, x, h)
 
 
 def discounted_occupation(P: Chain, initial: Float[np.ndarray, "S"], gamma: float) -> Float[np.ndarray, "S"]:
     """Return the discounted share of time in each state, x_γ = (1 − γ) d0 (I − γP)⁻¹, for 0 ≤ γ < 1."""
-    # From a start of the right mass all corrections have mass 0; that keeps γ → 1 well conditioned.
-    x = _solve(gamma * _sparse(P), (1 - gamma) * initial, left=True, start=initial)
-    return float(initial.sum()) * _distribution(x)
+    P = _sparse(P)
+    labels, _ = closed_classes(P)
+    visits, entering = _absorb(P, labels, initial, gamma)
+    x: np.ndarray = (1 - gamma) * visits
+    recurrent = labels >= 0
+    inner, own, entering = P[recurrent][:, recurrent], labels[recurrent], entering[recurrent]
+    # From a start with each class's right mass, corrections have mass 0: that keeps γ → 1 well conditioned.
+    solved = np.maximum(solve_linear(gamma * inner, (1 - gamma) * entering, left=True, start=entering), 0.0)
+    total = np.bincount(own, solved)
+    x[recurrent] = solved * (np.bincount(own, entering) / np.where(total > 0, total, 1.0))[own]
+    return x
+
+
+def transient_visits(P: Chain, initial: Float[np.ndarray, "S"]) -> Float[np.ndarray, "S"]:
+    """Return how often each transient state is visited before a closed class is entered; 0 in the classes."""
+    P = _sparse(P)
+    labels, _ = closed_classes(P)
+    return _absorb(P, labels, initial, 1.0)[0]
+
+
+def _absorb(
+    P: sp.csr_array, labels: Int[np.ndarray, "S"], initial: Float[np.ndarray, "S"], gamma: float
+) -> tuple[Float[np.ndarray, "S"], Float[np.ndarray, "S"]]:
+    """Return the visits y_T = d0_T (I − γP_TT)⁻¹ and what enters the closed classes, d0_C + γ y_T P_TC."""
+    transient = labels < 0
+    visits, entering = np.zeros(len(labels)), np.where(transient, 0.0, initial)
+    mass = initial[transient].sum()
+    if mass > 0:
+        leaving = gamma * P[transient]
+        y = np.maximum(solve_linear(leaving[:, transient], initial[transient], left=True), 0.0)
+        absorbed = (y @ leaving)[~transient]
+        # Where states are hardly ever left, y is known up to a common factor; that mass is kept restores it.
+        scale = mass / (absorbed.sum() + (1 - gamma) * y.sum())
+        visits[transient] = scale * y
+        entering[~transient] += scale * absorbed
+    return visits, entering
 
 
 def _stationary(P: sp.csr_array, labels: Int[np.ndarray, "S"], n: int) -> Float[np.ndarray, "S"]:
@@ -145,9 +169,7 @@ def _gain(
     recurrent = np.flatnonzero(labels >= 0)
     stationary = sp.csr_array((x[recurrent], (labels[recurrent], recurrent)), (labels.max() + 1, len(x)))
     values: np.ndarray = stationary @ r
-    values += stationary @ (
-        r - values[labels]
-    )  # sums of a million terms lose digits; those of deviations do not
+    values += stationary @ (r - values[labels])  # long sums lose digits; those of deviations lose fewer
     return _extend(P, labels, values)
 
 
@@ -161,7 +183,7 @@ def _extend(
         leaving = P[transient]
         columns = np.column_stack([everywhere, np.ones(len(labels))])
         columns[transient] = 0.0
-        solved = _solve(leaving[:, transient], leaving @ columns)
+        solved = solve_linear(leaving[:, transient], leaving @ columns)
         # The last column, the probability of being absorbed at all, is 1. To divide by it removes the error
         # that all columns share where states are hardly ever left.
         everywhere[transient] = (solved[:, :-1] / solved[:, -1:]).reshape(-1, *values.shape[1:])
@@ -192,91 +214,6 @@ def _eliminate(P: sp.csr_array) -> Float[np.ndarray, "S"]:
         if x[k] > 1e100:  # long before it overflows
             x /= x[k]
     return x[np.argsort(order)]
-
-
-def _solve(
-    M: sp.csr_array,
-    b: Float[np.ndarray, "S *D"],
-    left: bool = False,
-    start: Float[np.ndarray, "S *D"] | None = None,
-    pinned: Int[np.ndarray, "_"] | None = None,
-    data: Float[np.ndarray, "S *D"] | None = None,
-) -> Float[np.ndarray, "S *D"]:
-    """Solve (I − M) y = b, or from the left y (I − M) = b: by sparse LU if affordable, else by iteration.
-
-    The rows of M sum to at most 1. Where I − M is singular, name one `pinned` state per closed class: there
-    LU keeps y as in `start`. Iteration does not, so the caller has to choose among the solutions. `data` is
-    what b was computed from, if that is much larger than b.
-    """
-    y: np.ndarray = np.array(b if start is None else start)
-    size = np.abs(b if data is None else data)
-    step = (M.T if left else M).tocsr()
-    free = np.ones(len(b), bool)
-    if pinned is not None:
-        free[pinned] = False
-    if not free.any():
-        return y
-
-    def residual() -> Float[np.ndarray, "S *D"]:
-        rest: np.ndarray = b - y + step @ y
-        return rest
-
-    def small(rest: Float[np.ndarray, "S *D"], tolerance: float) -> bool:
-        # The sum is the norm for distributions and the maximum the one for values; both have to be small.
-        error, scale = np.abs(rest), tolerance * (size + np.abs(y))
-        return bool(np.all((error.sum(0) <= scale.sum(0)) & (error.max(0) <= scale.max(0))))
-
-    inner = M[free][:, free]
-    if _lu_is_affordable(inner):
-        # Factors of the transpose would fill in where many states lead to the same one.
-        lu = splu((sp.eye_array(inner.shape[0]) - inner).tocsc())
-        for _ in range(3):  # the solve and two refinements
-            y[free] += lu.solve(residual()[free], "T" if left else "N")  # type: ignore[call-overload]
-    else:
-        A = sp.eye_array(len(b)) - step
-        for turn in range(STEPS + ROUNDS):
-            rest = residual()
-            if small(rest, CONVERGED):
-                break
-            if turn < STEPS:
-                y += DAMPING * rest
-                continue
-            for column in np.ndindex(rest.shape[1:]):
-                at = (slice(None), *column)
-                enough = 0.1 * CONVERGED * float(np.linalg.norm(size[at] + np.abs(y[at])))
-                y[at] += gmres(A, rest[at], rtol=1e-6, atol=enough, restart=50, maxiter=20)[0]
-    if not small(residual(), ACCEPTED):
-        raise RuntimeError(
-            f"A linear system of {len(b)} states was not solved to within {ACCEPTED:g}. Either the chain "
-            "mixes too slowly to iterate and is too entangled to factorise, or some transitions are too rare."
-        )
-    return y
-
-
-def _lu_is_affordable(M: sp.csr_array) -> bool:
-    """Guess from the bandwidth after reverse Cuthill–McKee whether the LU factors of I − M stay sparse.
-
-    Chains with a geometry (lines, grids, queues) have a narrow band; random graphs have none, but mix fast.
-    The few states that many others lead to, such as the restart of an episode, only add a border to the band.
-    """
-    S = M.shape[0]
-    pattern = sp.csr_array(M + M.T)
-    hub = np.diff(pattern.indptr) > 10 * S**0.5
-    width = int(np.count_nonzero(hub))
-    if not hub.all():
-        band = pattern[~hub][:, ~hub]
-        position = np.argsort(reverse_cuthill_mckee(band, symmetric_mode=True))
-        row, column = band.tocoo().coords
-        width += int(np.abs(position[row] - position[column]).max(initial=0))
-    # A band fills S · width entries; in a wide one the time, cubic in its width, is what counts.
-    return width * max(S, 10 * width) <= LU_FILL
-
-
-def _distribution(x: Float[np.ndarray, "S"]) -> Float[np.ndarray, "S"]:
-    """Scale x to sum to 1, without the negative entries that rounding may leave."""
-    x = np.maximum(x / x.sum(), 0.0)
-    scaled: np.ndarray = x / x.sum()
-    return scaled
 
 
 def _sparse(P: Chain) -> sp.csr_array:

@@ -1,4 +1,4 @@
-"""Models to try things on: the paper's example, the counterexamples of docs/theory.md, and random models of any size."""
+"""Models to try things on: the paper's example, the counterexamples of docs/theory.md, and random ones of any size."""
 
 from __future__ import annotations
 
@@ -77,9 +77,7 @@ def one_state() -> MOMDP:
     return MOMDP(np.ones((2, 1, 1)), [[[3, 0], [0, 2]]], [1])
 
 
-def garnet(
-    states: int = 1000, actions: int = 5, objectives: int = 4, branching: int = 5, seed: int = 0
-) -> MOMDP:
+def garnet(states: int = 1000, actions: int = 5, objectives: int = 4, branching: int = 5, seed: int = 0) -> MOMDP:
     """A random model: `branching` random successors for each state and action, rewards uniform on [0, 1]."""
     _positive(states=states, actions=actions, objectives=objectives, branching=branching)
     rng = np.random.default_rng(seed)
@@ -122,9 +120,7 @@ def grid(side: int = 32, objectives: int = 4, slip: float = 0.1, seed: int = 0) 
                 rows.append(state * A + a)
                 columns.append(to[b])
                 chances.append(np.full(S, chance))
-    P = sp.csr_array(
-        (np.concatenate(chances), (np.concatenate(rows), np.concatenate(columns))), shape=(S * A, S)
-    )
+    P = sp.csr_array((np.concatenate(chances), (np.concatenate(rows), np.concatenate(columns))), shape=(S * A, S))
     users = rng.random((objectives, 2)) * (side - 1)
     distance = np.hypot(y[:, None] - users[:, 0], x[:, None] - users[:, 1])
     rewards = np.repeat(np.exp(-8 * distance / side)[:, None, :], A, axis=1)

@@ -10,7 +10,7 @@ the returns z = x·R (see `master.OrderedMaster`).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import highspy
 import numpy as np
@@ -44,7 +44,7 @@ def ggf_program(model: MOMDP, ggf_weights: Float[np.ndarray, " D"], gamma: float
     # The variables of the GGF in the order z (D), t (K), d (K·D); the last rows are d_ik − t_k + z_i ≥ 0.
     ggf_cost = np.concatenate([np.full(D, steps[-1]), steps[:K] * np.arange(1, D), -np.repeat(steps[:K], D)])
     wide = [None] if average else []
-    rows = [[balance, *wide, None], [-returns, *wide, sp.eye_array(D, len(ggf_cost))]]
+    rows: list[list[Any]] = [[balance, *wide, None], [-returns, *wide, sp.eye_array(D, len(ggf_cost))]]
     if average:
         rows.insert(1, [flow_out, balance, None])
     if K:

@@ -6,11 +6,11 @@ every return vector z. With an oracle's bound on λ·z over all policies, a cut 
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import highspy
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from evenhand.welfare import Welfare
 
@@ -25,11 +25,10 @@ class Cut(NamedTuple):
 
     def mixed_with(self, other: Cut, share: float) -> Cut:
         """A convex combination of cuts, which is a cut."""
-        return Cut(
-            (1 - share) * self.weights + share * other.weights, (1 - share) * self.offset + share * other.offset
-        )
+        return Cut((1 - share) * self.weights + share * other.weights, (1 - share) * self.offset + share * other.offset)
 
 
+@runtime_checkable
 class Master(Protocol):
     """The welfare of mixtures of the columns added so far."""
 
@@ -129,12 +128,13 @@ class _OrderedProgram:
         h.addRow(1.0, 1.0, 0, none, nothing)  # Σ_j share_j = 1
         for i in range(D):
             h.addCol(prices[-1], -inf, inf, 1, np.array([i], dtype=np.int32), np.ones(1))
-        self.floor_rows, self.cap_rows = [], []
+        self.floor_rows: list[int] = []
+        self.cap_rows: list[Int[np.ndarray, " D"]] = []
         for k in self.ks:
             t = D + len(self.cap_rows) * (D + 1)
             d = t + 1 + np.arange(D)
             h.addCol(prices[k] * (k + 1), -inf, inf, 0, none, nothing)
-            for i in range(D):
+            for _ in range(D):
                 h.addCol(-prices[k], 0.0, inf, 0, none, nothing)
             first = h.getNumRow()
             for i in range(D):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,7 +27,8 @@ class EndComponents(NamedTuple):
     """The component of each state, −1 for states that every policy leaves for good."""
     allowed: Bool[np.ndarray, "S A"]
     """The actions that keep the state inside its component."""
-    count: int
+    number: int
+    """How many there are."""
 
 
 class MOMDP:
@@ -52,7 +53,7 @@ class MOMDP:
         self._set(_interleave(transitions, S, A), rewards, initial)
 
     @classmethod
-    def from_interleaved(cls, transitions: Any, rewards: Any, initial: Any, *, copy: bool = True) -> Self:
+    def from_interleaved(cls, transitions: Any, rewards: Any, initial: Any, *, copy: bool = True) -> MOMDP:
         """Build from one sparse `[S·A, S]` matrix with row s·A + a, the form in which models are kept.
 
         copy=False takes the matrix over, to save memory: it may be changed, and becomes read-only.
@@ -60,7 +61,8 @@ class MOMDP:
         self = cls.__new__(cls)
         rewards = _numbers("rewards", rewards, "[S, A, D]")
         S, A, _ = rewards.shape
-        if not sp.issparse(transitions):
+        is_sparse = sp.issparse(transitions)
+        if not is_sparse:
             raise InputError("from_interleaved takes a SciPy sparse matrix of shape [S·A, S].")
         if transitions.shape != (S * A, S):
             raise InputError(
@@ -180,21 +182,20 @@ class MOMDP:
             edge = allowed[row]
             graph = sp.csr_array((np.ones(int(edge.sum())), (source[edge], target[edge])), shape=(S, S))
             _, component = csgraph.connected_components(graph, connection="strong")
+            alive = np.asarray(allowed.reshape(S, A).any(axis=1))
             leaves = np.zeros(S * A, dtype=bool)
-            alive = allowed.reshape(S, A).any(axis=1)
             leaves[row[(component[source] != component[target]) | ~alive[target]]] = True
             if not (allowed & leaves).any():
                 break
             allowed &= ~leaves
-        alive = allowed.reshape(S, A).any(axis=1)
         labels = np.full(S, -1)
         names, labels[alive] = np.unique(component[alive], return_inverse=True)
         return EndComponents(labels, allowed.reshape(S, A), len(names))
 
     @property
     def weakly_communicating(self) -> bool:
-        """Whether the reachable part has a single end component, so that where one starts does not matter in the long run."""
-        return self.restricted_to(self.reachable).end_components.count == 1
+        """Whether the reachable part has a single end component: in the long run the start does not matter."""
+        return self.restricted_to(self.reachable).end_components.number == 1
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model as a compressed .npz file, which `load` reads."""
@@ -211,7 +212,7 @@ class MOMDP:
         Path(path).write_bytes(buffer.getvalue())
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Self:
+    def load(cls, path: str | PathLike[str]) -> MOMDP:
         """Read a model from an .npz file; nothing in the file is ever executed.
 
         Either the arrays `transitions` [A, S, S], `rewards` and `initial`, or, as `save` writes them, the
@@ -310,9 +311,7 @@ def _check_rows(matrix: sp.csr_array, A: int) -> sp.csr_array:
     if off.any():
         row = int(np.argmax(off))
         more = f" ({int(off.sum()) - 1} more rows are off, too)" if off.sum() > 1 else ""
-        raise InputError(
-            f"the transition probabilities of {place(row)} sum to {sums[row]:.9g}, not to one{more}."
-        )
+        raise InputError(f"the transition probabilities of {place(row)} sum to {sums[row]:.9g}, not to one{more}.")
     matrix.data /= np.repeat(sums, np.diff(matrix.indptr))
     return matrix
 

@@ -6,7 +6,8 @@ an upper bound on λ·returns that holds for every policy, stationary or not.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from itertools import count
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csgraph
 
 from evenhand.exact.chain import discounted_occupation, occupation
-from evenhand.exact.linear import solve_linear
+from evenhand.exact.linear import CHECK, DAMPING, lu_price, solve_linear, sweeps_to_go
 from evenhand.exact.model import MOMDP
 from evenhand.exact.scalar import ScalarSolver
 
@@ -26,6 +27,7 @@ class Response(NamedTuple):
     upper: float
 
 
+@runtime_checkable
 class Oracle(Protocol):
     """What column generation needs to know of a model and a criterion."""
 
@@ -36,14 +38,8 @@ class Oracle(Protocol):
     def best_response(self, weights: Float[np.ndarray, " D"], tol: float) -> Response:
         """A policy that is best for λ·R up to `tol` (in returns), and a bound that holds for all policies."""
 
-    def occupation(self, policy: Int[np.ndarray, " S"]) -> Float[np.ndarray, " S"]:
-        """The share of (discounted) time that a policy spends in each state."""
-
-
-def returns_of(oracle: Oracle, policy: Int[np.ndarray, " S"]) -> Float[np.ndarray, " D"]:
-    """The vector of returns of a deterministic policy."""
-    rewards = oracle.model.rewards[np.arange(oracle.model.S), policy]
-    return np.asarray(oracle.occupation(policy) @ rewards * oracle.scale)
+    def returns(self, policy: Int[np.ndarray, " S"], tol: float) -> Float[np.ndarray, " D"]:
+        """The vector of returns of a policy, each right to about `tol`: good enough to go on with, not to prove."""
 
 
 class DiscountedOracle:
@@ -65,9 +61,13 @@ class DiscountedOracle:
         self._solver.solve(reward, tol)
         return self._solver.highest_value(reward)
 
-    def occupation(self, policy: Int[np.ndarray, " S"]) -> Float[np.ndarray, " S"]:
-        """(1 − γ) d0 (I − γP_π)⁻¹."""
-        return discounted_occupation(self.model.under_deterministic(policy), self.model.initial, self.gamma)
+    def returns(self, policy: Int[np.ndarray, " S"], tol: float) -> Float[np.ndarray, " D"]:
+        """See `Oracle`."""
+        P, rewards = _chain_of(self.model, policy)
+        x = _occupation_by_sweeps(P, self.model.initial, self.gamma, _tolerance(rewards, tol / self.scale))
+        if x is None:
+            x = discounted_occupation(P, self.model.initial, self.gamma)
+        return np.asarray(x @ rewards) * self.scale
 
 
 class AverageOracle:
@@ -92,9 +92,9 @@ class AverageOracle:
             np.zeros(len(labels)),
             1.0,
             allowed=None if allowed.all() else allowed,
-            groups=None if components.count == 1 else labels,
+            groups=None if components.number == 1 else labels,
         )
-        self._where_to_end = None if components.count == 1 else _Destination(model)
+        self._where_to_end = None if components.number == 1 else _Destination(model)
 
     def best_response(self, weights: Float[np.ndarray, " D"], tol: float) -> Response:
         """See `Oracle`."""
@@ -105,9 +105,50 @@ class AverageOracle:
             return Response(policy, float(bounds.upper[0]))
         return Response(*self._where_to_end.choose(bounds.upper, policy))
 
-    def occupation(self, policy: Int[np.ndarray, " S"]) -> Float[np.ndarray, " S"]:
-        """d0 P*_π."""
-        return occupation(self.model.under_deterministic(policy), self.model.initial)
+    def returns(self, policy: Int[np.ndarray, " S"], tol: float) -> Float[np.ndarray, " D"]:
+        """See `Oracle`."""
+        P, rewards = _chain_of(self.model, policy)
+        x = _occupation_by_sweeps(P, self.model.initial, 1.0, _tolerance(rewards, tol))
+        if x is None:
+            x = occupation(P, self.model.initial)
+        return np.asarray(x @ rewards)
+
+
+def _chain_of(model: MOMDP, policy: Int[np.ndarray, " S"]) -> tuple[sp.csr_array, Float[np.ndarray, "S D"]]:
+    return model.under_deterministic(policy), model.rewards[np.arange(model.S), policy]
+
+
+def _tolerance(rewards: Float[np.ndarray, "S D"], tol: float) -> float:
+    """How far shares of time may be off, in sum, for average rewards to be right to `tol`."""
+    return 2 * tol / max(float((rewards.max(axis=0) - rewards.min(axis=0)).max()), 1e-300)
+
+
+def _occupation_by_sweeps(
+    P: sp.csr_array, initial: Float[np.ndarray, " S"], gamma: float, tol: float
+) -> Float[np.ndarray, " S"] | None:
+    """The (discounted) shares of time, from x ← (1 − γ) d0 + γ x P; None if a direct solution would be quicker.
+
+    Every step keeps the mass of x at one, so errors shrink as fast as the chain mixes, whatever γ. Damped, and begun at
+    d0, the same sweeps find the long-run shares of any chain, also of periodic and multichain ones.
+    """
+    x, source, backwards = initial, (1 - gamma) * initial, P.T
+    before = np.inf
+    for sweep in count(1):
+        step = source + gamma * (backwards @ x) - x
+        x = x + (step if gamma < 1 else DAMPING * step)
+        if sweep % CHECK:
+            continue
+        change = float(np.abs(step).sum())
+        if change <= 1e-15:
+            return x
+        if sweep > CHECK:
+            rate = (change / before) ** (1 / CHECK)
+            if change * rate <= tol * (1 - rate):
+                return x
+            if sweeps_to_go(before, change, tol * (1 - rate)) > lu_price(len(x)):
+                return None
+        before = change
+    raise AssertionError("unreachable")
 
 
 class _Destination:
@@ -159,9 +200,7 @@ class _Destination:
             chosen[stop & ~improve] = -1
         return self._as_policy(chosen, staying), float(self.start @ np.maximum(value, better)) + slack
 
-    def _as_policy(
-        self, chosen: Int[np.ndarray, " N"], staying: Int[np.ndarray, " S"]
-    ) -> Int[np.ndarray, " S"]:
+    def _as_policy(self, chosen: Int[np.ndarray, " N"], staying: Int[np.ndarray, " S"]) -> Int[np.ndarray, " S"]:
         """Actions in the model: stay, or go to the state whose exit was chosen and take it."""
         policy, A = staying.copy(), self.model.A
         moving = np.flatnonzero(chosen >= 0)

@@ -171,9 +171,7 @@ def candidates(
     yield _proportional((1 - loss) * visits.staying + loss * anywhere[:, None] * walking, natural)
 
 
-def _proportional(
-    visits: Float[np.ndarray, "S A"], otherwise: Float[np.ndarray, "S A"]
-) -> Float[np.ndarray, "S A"]:
+def _proportional(visits: Float[np.ndarray, "S A"], otherwise: Float[np.ndarray, "S A"]) -> Float[np.ndarray, "S A"]:
     """visits(s, a)/visits(s) where the state is visited at all."""
     total = visits.sum(axis=1, keepdims=True)
     seen = total > ROUNDING * max(1.0, float(total.max()))

@@ -1,4 +1,4 @@
-"""One scalar reward: an almost optimal deterministic policy, with a proven bound on how much better any policy could be.
+"""One scalar reward: an almost optimal deterministic policy, and a proven bound on how much better any could be.
 
 Discounted (γ < 1) and average reward (γ = 1) share one method and one proof. For every v, with Tv the Bellman
 backup and all policies π, by monotonicity of T:
@@ -22,10 +22,8 @@ import scipy.sparse as sp
 from jaxtyping import Bool, Float, Int
 from scipy.sparse.linalg import SuperLU
 
-from evenhand.exact.linear import factorise, lu_is_affordable
+from evenhand.exact.linear import CHECK, DAMPING, factorise, lu_is_affordable, lu_price, sweeps_to_go
 
-DAMPING = 0.8  # of sweeps for the average reward, so that they converge on periodic chains too
-LU_IN_SWEEPS = 5.0  # measured on grids: one sparse LU costs about this times √S sweeps
 ALMOST_ONE = 1 - 1e-9  # the discount at which the average reward is factorised; refinement removes what it adds
 PATIENCE = 50  # policies without progress before single backups take over (γ = 1) or rounding is blamed
 LONG_PATIENCE = 5000  # backups without progress before rounding is blamed
@@ -115,9 +113,7 @@ class ScalarSolver:
         base = (1 - self.gamma) * (self.initial @ v)
         return Bounds(base + lowest - rounding, base + highest + rounding)
 
-    def _extremes(
-        self, change: Float[np.ndarray, " S"]
-    ) -> tuple[Float[np.ndarray, " G"], Float[np.ndarray, " G"]]:
+    def _extremes(self, change: Float[np.ndarray, " S"]) -> tuple[Float[np.ndarray, " G"], Float[np.ndarray, " G"]]:
         if self.groups is None:
             return np.array([change.min()]), np.array([change.max()])
         highest = np.full(self.groups.max() + 1, -np.inf)
@@ -138,7 +134,7 @@ class ScalarSolver:
         By sweeps v ← r + γPv, unless what they have achieved so far says that a factorisation would be quicker.
         """
         P, r = self.transitions[self._first_row + policy], reward[self._first_row + policy]
-        lu_price = LU_IN_SWEEPS * np.sqrt(len(v))
+        price = lu_price(len(v))
         before = np.inf
         for sweep in count(1):
             residual = P @ v
@@ -147,19 +143,17 @@ class ScalarSolver:
             residual -= v
             v = v + (residual if self.gamma < 1 else DAMPING * residual)
             self.sweeps += 1
-            if sweep % 8:
+            if sweep % CHECK:
                 continue
             lowest, highest = self._extremes(residual)
             spread = float(np.max(highest - lowest))
             if spread <= target:
                 break
-            if sweep > 8:
-                shrinking = np.log(spread / before) / 8
-                if shrinking >= 0 or np.log(target / spread) / shrinking > lu_price:
-                    if self._can_factorise:
-                        return self._evaluate_directly(policy, P, r, v)
-                    if sweep >= lu_price:
-                        break
+            if sweep > CHECK and sweeps_to_go(before, spread, target) > price:
+                if self._can_factorise:
+                    return self._evaluate_directly(policy, P, r, v)
+                if sweep >= price:
+                    break
             before = spread
         return self._centred(v)
 
