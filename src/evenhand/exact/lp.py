@@ -75,7 +75,6 @@ def solve_ggf_program(
     gamma: float,
     solver: str = "simplex",
     crossover: bool = True,
-    time_limit: float = float("inf"),
 ) -> Occupation | None:
     """Solve it; None if HiGHS gives up. Whoever needs a proof checks the answer: HiGHS works to tolerances."""
     D = model.D
@@ -85,8 +84,6 @@ def solve_ggf_program(
     highs.setOptionValue("run_crossover", "on" if crossover else "off")
     highs.setOptionValue("primal_feasibility_tolerance", FEASIBILITY)
     highs.setOptionValue("dual_feasibility_tolerance", FEASIBILITY)
-    if np.isfinite(time_limit):
-        highs.setOptionValue("time_limit", time_limit)
     highs.passModel(ggf_program(model, ggf_weights, gamma))
     highs.run()
     solution = highs.getSolution()

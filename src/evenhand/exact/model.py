@@ -56,10 +56,10 @@ class MOMDP:
     def from_interleaved(cls, transitions: Any, rewards: Any, initial: Any, *, copy: bool = True) -> MOMDP:
         """Build from one sparse `[S·A, S]` matrix with row s·A + a, the form in which models are kept.
 
-        copy=False takes the matrix over, to save memory: it may be changed, and becomes read-only.
+        copy=False takes matrix and rewards over, to save memory: they may be changed, and become read-only.
         """
         self = cls.__new__(cls)
-        rewards = _numbers("rewards", rewards, "[S, A, D]")
+        rewards = _numbers("rewards", rewards, "[S, A, D]", copy)
         S, A, _ = rewards.shape
         is_sparse = sp.issparse(transitions)
         if not is_sparse:
@@ -233,8 +233,8 @@ class MOMDP:
         return cls.from_interleaved(matrix, rewards, arrays["initial"], copy=False)
 
 
-def _numbers(name: str, value: Any, shape: str) -> np.ndarray:
-    """A fresh float64 array with as many axes as `shape` names."""
+def _numbers(name: str, value: Any, shape: str, copy: bool = True) -> np.ndarray:
+    """A float64 array with as many axes as `shape` names; a fresh one, unless the caller gives its own away."""
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
@@ -243,7 +243,7 @@ def _numbers(name: str, value: Any, shape: str) -> np.ndarray:
         raise InputError(f"{name} must hold real numbers in the shape {shape}, not {array.dtype} values.")
     if array.ndim != shape.count(",") + 1:
         raise InputError(f"{name} must have the shape {shape}, but has the shape {array.shape}.")
-    return np.array(array, dtype=np.float64)
+    return np.array(array, dtype=np.float64) if copy else np.ascontiguousarray(array, dtype=np.float64)
 
 
 def _check_finite(name: str, array: np.ndarray, axes: Sequence[str]) -> None:

@@ -48,6 +48,7 @@ class DiscountedOracle:
     def __init__(self, model: MOMDP, gamma: float) -> None:
         self.model, self.gamma, self.scale = model, gamma, 1 / (1 - gamma)
         self._solver = ScalarSolver(model.transitions, model.initial, gamma)
+        self._last_occupation = model.initial
 
     def best_response(self, weights: Float[np.ndarray, " D"], tol: float) -> Response:
         """See `Oracle`."""
@@ -64,9 +65,11 @@ class DiscountedOracle:
     def returns(self, policy: Int[np.ndarray, " S"], tol: float) -> Float[np.ndarray, " D"]:
         """See `Oracle`."""
         P, rewards = _chain_of(self.model, policy)
-        x = _occupation_by_sweeps(P, self.model.initial, self.gamma, _tolerance(rewards, tol / self.scale))
+        enough = _tolerance(rewards, tol / self.scale)
+        x = _occupation_by_sweeps(P, self.model.initial, self.gamma, enough, start=self._last_occupation)
         if x is None:
             x = discounted_occupation(P, self.model.initial, self.gamma)
+        self._last_occupation = x
         return np.asarray(x @ rewards) * self.scale
 
 
@@ -108,7 +111,7 @@ class AverageOracle:
     def returns(self, policy: Int[np.ndarray, " S"], tol: float) -> Float[np.ndarray, " D"]:
         """See `Oracle`."""
         P, rewards = _chain_of(self.model, policy)
-        x = _occupation_by_sweeps(P, self.model.initial, 1.0, _tolerance(rewards, tol))
+        x = _occupation_by_sweeps(P, self.model.initial, 1.0, _tolerance(rewards, tol), start=self.model.initial)
         if x is None:
             x = occupation(P, self.model.initial)
         return np.asarray(x @ rewards)
@@ -124,14 +127,14 @@ def _tolerance(rewards: Float[np.ndarray, "S D"], tol: float) -> float:
 
 
 def _occupation_by_sweeps(
-    P: sp.csr_array, initial: Float[np.ndarray, " S"], gamma: float, tol: float
+    P: sp.csr_array, initial: Float[np.ndarray, " S"], gamma: float, tol: float, start: Float[np.ndarray, " S"]
 ) -> Float[np.ndarray, " S"] | None:
     """The (discounted) shares of time, from x ← (1 − γ) d0 + γ x P; None if a direct solution would be quicker.
 
     Every step keeps the mass of x at one, so errors shrink as fast as the chain mixes, whatever γ. Damped, and begun at
     d0, the same sweeps find the long-run shares of any chain, also of periodic and multichain ones.
     """
-    x, source, backwards = initial, (1 - gamma) * initial, P.T
+    x, source, backwards = start, (1 - gamma) * initial, P.T
     before = np.inf
     for sweep in count(1):
         step = source + gamma * (backwards @ x) - x

@@ -71,14 +71,18 @@ class ScalarSolver:
         """A policy proven to be within `tol` of the optimum, or as close as rounding allows, and the proof."""
         v = self.values
         policy, backup = self._greedy(reward, v)
-        best = policy, self._bounds(backup - v, v, reward)
+        largest = float(np.abs(reward).max())
+        best = policy, self._bounds(backup - v, v, largest)
         narrowest, idle, single = best[1].width, 0, False
         while narrowest > tol and idle < (LONG_PATIENCE if single else PATIENCE):
             # Evaluating policies that fall apart into classes may lead nowhere when γ = 1; single backups never do.
             single = single or (self.gamma == 1 and idle == PATIENCE - 1)
-            v = self._centred(backup) if single else self._evaluate(policy, reward, backup, 0.1 * narrowest)
+            if single:
+                v = self._centred(v + DAMPING * (backup - v))
+            else:
+                v = self._evaluate(policy, reward, backup, 0.1 * narrowest)
             policy, backup = self._greedy(reward, v)
-            bounds = self._bounds(backup - v, v, reward)
+            bounds = self._bounds(backup - v, v, largest)
             idle = 0 if bounds.width < 0.99 * narrowest else idle + 1
             if bounds.width < narrowest:
                 narrowest, best = bounds.width, (policy, bounds)
@@ -89,7 +93,7 @@ class ScalarSolver:
         """A bound on (1 − γ) max_s V*(s), from the values of the last solve."""
         v = self.values
         _, backup = self._greedy(reward, v)
-        from_initial = float(self._bounds(backup - v, v, reward).upper[0])
+        from_initial = float(self._bounds(backup - v, v, float(np.abs(reward).max())).upper[0])
         return from_initial + (1 - self.gamma) * float(v.max() - self.initial @ v)
 
     def _greedy(
@@ -104,11 +108,9 @@ class ScalarSolver:
         policy = q.argmax(axis=1)
         return policy, np.take_along_axis(q, policy[:, None], axis=1)[:, 0]
 
-    def _bounds(
-        self, change: Float[np.ndarray, " S"], v: Float[np.ndarray, " S"], reward: Float[np.ndarray, " SA"]
-    ) -> Bounds:
+    def _bounds(self, change: Float[np.ndarray, " S"], v: Float[np.ndarray, " S"], largest_reward: float) -> Bounds:
         # `change` carries the rounding of a few operations on numbers as large as these.
-        rounding = 8 * np.finfo(float).eps * (np.abs(reward).max() + 2 * np.abs(v).max())
+        rounding = 8 * np.finfo(float).eps * (largest_reward + 2 * max(float(v.max()), -float(v.min())))
         lowest, highest = self._extremes(change)
         base = (1 - self.gamma) * (self.initial @ v)
         return Bounds(base + lowest - rounding, base + highest + rounding)
