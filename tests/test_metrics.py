@@ -130,18 +130,14 @@ def test_unusable_values(measure, v, message):
 
 
 def test_negative_shares():
-    with pytest.raises(
-        InputError, match="the Gini index needs values that are not negative, but the smallest is -2"
-    ):
+    with pytest.raises(InputError, match="the Gini index needs values that are not negative, but the smallest is -2"):
         metrics.gini([[1, 1], [3, -2]])
     with pytest.raises(InputError, match="the Lorenz curve of shares needs values that are not negative"):
         metrics.lorenz([3, -2])
 
 
 def test_price_of_fairness_errors():
-    with pytest.raises(
-        InputError, match=r"utilitarian_returns \(2,\) and fair_returns \(1,\) differ in shape"
-    ):
+    with pytest.raises(InputError, match=r"utilitarian_returns \(2,\) and fair_returns \(1,\) differ in shape"):
         metrics.price_of_fairness([1, 2], [1])
     with pytest.raises(InputError, match=r"utilitarian_returns \(3, 2\) and fair_returns \(4, 2\) differ"):
         metrics.price_of_fairness(np.ones((3, 2)), np.ones((4, 2)))

@@ -3,11 +3,9 @@ import math
 import pickle
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -27,6 +25,7 @@ from evenhand.welfare import (
     Welfare,
     welfare,
 )
+from models import unchecked
 
 TEXTS = (
     "ggf",
@@ -45,16 +44,6 @@ TEXTS = (
 )
 FOR_THREE = [welfare(text, 3) for text in TEXTS]
 every_welfare = pytest.mark.parametrize("w", FOR_THREE, ids=lambda w: w.name)
-
-
-@contextmanager
-def unchecked():
-    """Without the type checks of the tests, as for users: what they would meet is our own message."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    try:
-        yield
-    finally:
-        jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def vector(D, low=-100.0, high=100.0):
@@ -169,9 +158,7 @@ def test_leximin_of_many_users(D):
     assert welfare(order.name, D) == order
 
 
-@given(
-    st.integers(1, 5).flatmap(lambda D: st.tuples(*[arrays(np.float64, D, elements=st.integers(0, 3))] * 2))
-)
+@given(st.integers(1, 5).flatmap(lambda D: st.tuples(*[arrays(np.float64, D, elements=st.integers(0, 3))] * 2)))
 def test_leximin_is_the_order_of_sorted_tuples(pair):
     u, v = pair
     order = Leximin(len(u))

@@ -83,9 +83,7 @@ def price_of_fairness(utilitarian_returns: Any, fair_returns: Any) -> Float64[An
 def _read(v: Any, what: str = "v") -> Float64[np.ndarray, "*batch D"]:
     array = numbers(what, v)
     if not array.ndim or not array.shape[-1]:
-        raise InputError(
-            f"{what} needs at least one value along its last axis, but has the shape {array.shape}."
-        )
+        raise InputError(f"{what} needs at least one value along its last axis, but has the shape {array.shape}.")
     return array
 
 

@@ -343,9 +343,7 @@ def _read(v: Any, D: int, positive: bool = False) -> tuple[ModuleType, Float[Any
     v = numbers("v", v) if xp is np else xp.asarray(v)
     if v.shape[-1:] != (D,):
         got = v.shape[-1] if v.ndim else "a single number"
-        raise InputError(
-            f"v must have {D} entries along its last axis, one per user, not {got} (shape {v.shape})."
-        )
+        raise InputError(f"v must have {D} entries along its last axis, one per user, not {got} (shape {v.shape}).")
     if xp is np and positive and (v <= 0).any():
         raise InputError(f"this welfare needs positive returns, but the smallest is {v.min():g}.")
     return xp, v.astype(xp.result_type(v, float))  # whole numbers become floats; floats stay what they are

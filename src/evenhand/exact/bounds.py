@@ -56,20 +56,29 @@ class ErrorBound:
 
 
 def error_bound(
-    model: MOMDP, welfare: Welfare | str, gamma: float, *, average: Solution | None = None, tol: float = 1e-10
+    model: MOMDP,
+    welfare: Welfare | str,
+    gamma: float,
+    *,
+    average: Solution | None = None,
+    tol: float = 1e-10,
+    progress: bool | None = None,
 ) -> ErrorBound:
     """All bounds for one model and one discount.
 
     welfare: a GGF, or its text; the theory is about those.
     average: the solution for the average reward, if it is known already from another discount.
+    tol, progress: as for `solve`, which is called for both criteria. Ctrl-C ends it all.
     """
     gamma = check_criterion(model, gamma, "discounted")
     welfare = named_welfare(welfare, model.D)
     if not isinstance(welfare, GGF):
         raise InputError(f"error bounds are for the GGF and its special cases, not for {welfare.name}.")
     if average is None:
-        average = solve(model, welfare, criterion="average", tol=tol)
-    discounted = solve(model, welfare, gamma=gamma, tol=tol)
+        average = solve(model, welfare, criterion="average", tol=tol, progress=progress)
+    discounted = solve(model, welfare, gamma=gamma, tol=tol, progress=progress)
+    if "interrupted" in (average.status, discounted.status):
+        raise KeyboardInterrupt
 
     seen = model.reachable
     part = model.restricted_to(seen)

@@ -7,7 +7,7 @@ need not converge; so P* is put together from stationary distributions and absor
 
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from evenhand.exact.linear import ACCEPTED, solve_linear
@@ -18,7 +18,7 @@ GTH_STATES = 1500  # larger classes go to sparse LU or iteration
 GTH_BLOCK = 48
 
 
-def closed_classes(P: Chain) -> tuple[Int[np.ndarray, "S"], int]:
+def closed_classes(P: Chain) -> tuple[Integer[np.ndarray, "S"], int]:
     """Return each state's closed class, 0 … n−1 or −1 for a transient state, and the number n of classes.
 
     The closed classes are the strongly connected components that no edge P_ij > 0 leaves.
@@ -133,7 +133,7 @@ def transient_visits(P: Chain, initial: Float[np.ndarray, "S"]) -> Float[np.ndar
 
 
 def _absorb(
-    P: sp.csr_array, labels: Int[np.ndarray, "S"], initial: Float[np.ndarray, "S"], gamma: float
+    P: sp.csr_array, labels: Integer[np.ndarray, "S"], initial: Float[np.ndarray, "S"], gamma: float
 ) -> tuple[Float[np.ndarray, "S"], Float[np.ndarray, "S"]]:
     """Return the visits y_T = d0_T (I − γP_TT)⁻¹ and what enters the closed classes, d0_C + γ y_T P_TC."""
     transient = labels < 0
@@ -150,7 +150,7 @@ def _absorb(
     return visits, entering
 
 
-def _stationary(P: sp.csr_array, labels: Int[np.ndarray, "S"], n: int) -> Float[np.ndarray, "S"]:
+def _stationary(P: sp.csr_array, labels: Integer[np.ndarray, "S"], n: int) -> Float[np.ndarray, "S"]:
     """Return the stationary distributions of all n classes in one vector, 0 at transient states."""
     order = np.argsort(labels, kind="stable")
     bounds = np.searchsorted(labels[order], np.arange(n + 1))
@@ -163,7 +163,7 @@ def _stationary(P: sp.csr_array, labels: Int[np.ndarray, "S"], n: int) -> Float[
 
 
 def _gain(
-    P: sp.csr_array, labels: Int[np.ndarray, "S"], x: Float[np.ndarray, "S"], r: Float[np.ndarray, "S *D"]
+    P: sp.csr_array, labels: Integer[np.ndarray, "S"], x: Float[np.ndarray, "S"], r: Float[np.ndarray, "S *D"]
 ) -> Float[np.ndarray, "S *D"]:
     """Return P* r from the classes and their stationary distributions x."""
     recurrent = np.flatnonzero(labels >= 0)
@@ -174,7 +174,7 @@ def _gain(
 
 
 def _extend(
-    P: sp.csr_array, labels: Int[np.ndarray, "S"], values: Float[np.ndarray, "n *D"]
+    P: sp.csr_array, labels: Integer[np.ndarray, "S"], values: Float[np.ndarray, "n *D"]
 ) -> Float[np.ndarray, "S *D"]:
     """Extend values of the closed classes to all states: the expected value of the absorbing class."""
     everywhere: np.ndarray = values[labels]

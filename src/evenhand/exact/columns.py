@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from evenhand.errors import Infeasible
 from evenhand.exact.master import Cut, Master, OrderedMaster, SmoothMaster
@@ -48,7 +48,7 @@ class ColumnGeneration:
     tol: float
     """The gap to reach, per unit of weight of a cut: in returns."""
     report: Report | None = None
-    policies: list[Int[np.ndarray, " S"]] = field(default_factory=list)
+    policies: list[Integer[np.ndarray, " S"]] = field(default_factory=list)
     returns: list[Float[np.ndarray, " D"]] = field(default_factory=list)
     best: Mix | None = None
     """The last complete answer, which an interrupt leaves behind."""

@@ -35,15 +35,14 @@ def chain(n: int = 50, gamma: float = 0.99) -> MOMDP:
     if not 0 < gamma < 1:
         raise InputError(f"gamma must lie in (0, 1), not {gamma}.")
     S = n + 2
-    stay, walk = np.zeros((2, S, S))
-    stay[0, 0] = stay[-1, -1] = walk[-1, 0] = 1
-    for s in range(n + 1):
-        walk[s, s + 1] = 1
-    stay[1:-1] = walk[1:-1]
+    state = np.arange(S)
+    walking = np.append(state[1:], 0)
+    staying = np.where((state == 0) | (state == S - 1), state, walking)
+    stay, walk = (sp.csr_array((np.ones(S), (state, to)), shape=(S, S)) for to in (staying, walking))
     rewards = np.zeros((S, 2, 1))
     rewards[0, 0] = np.nextafter(gamma ** (n + 1), 1) * (1 + 1e-6)
     rewards[-1] = 1
-    return MOMDP(np.stack([stay, walk]), rewards, np.eye(S)[0])
+    return MOMDP([stay, walk], rewards, np.where(state == 0, 1.0, 0.0))
 
 
 def stay_or_leave() -> MOMDP:
@@ -80,7 +79,7 @@ def one_state() -> MOMDP:
 def garnet(states: int = 1000, actions: int = 5, objectives: int = 4, branching: int = 5, seed: int = 0) -> MOMDP:
     """A random model: `branching` random successors for each state and action, rewards uniform on [0, 1]."""
     _positive(states=states, actions=actions, objectives=objectives, branching=branching)
-    rng = np.random.default_rng(seed)
+    rng = _random(seed)
     rows = states * actions
     successors = rng.integers(states, size=(rows, branching), dtype=np.int32)
     weights = rng.standard_exponential((rows, branching))
@@ -100,7 +99,7 @@ def grid(side: int = 32, objectives: int = 4, slip: float = 0.1, seed: int = 0) 
     _positive(side=side, objectives=objectives)
     if not 0 <= slip <= 1:
         raise InputError(f"slip is a probability, not {slip}.")
-    rng = np.random.default_rng(seed)
+    rng = _random(seed)
     S, A = side * side, 5
     y, x = np.divmod(np.arange(S), side)
     to = np.stack(
@@ -131,8 +130,14 @@ def grid(side: int = 32, objectives: int = 4, slip: float = 0.1, seed: int = 0) 
 
 def _positive(**counts: int) -> None:
     for name, count in counts.items():
-        if count < 1:
-            raise InputError(f"{name} must be at least 1, not {count}.")
+        if not 1 <= count < 2**31:
+            raise InputError(f"{name} must be at least 1 and less than 2^31, not {count}.")
+
+
+def _random(seed: int) -> np.random.Generator:
+    if seed < 0:
+        raise InputError(f"seed must not be negative, but is {seed}.")
+    return np.random.default_rng(seed)
 
 
 def _state(start: int, S: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import SuperLU, gmres, splu
 
@@ -38,7 +38,7 @@ def solve_linear(
     b: Float[np.ndarray, "S *D"],
     left: bool = False,
     start: Float[np.ndarray, "S *D"] | None = None,
-    pinned: Int[np.ndarray, "_"] | None = None,
+    pinned: Integer[np.ndarray, "_"] | None = None,
     data: Float[np.ndarray, "S *D"] | None = None,
 ) -> Float[np.ndarray, "S *D"]:
     """Solve (I − M) y = b, or from the left y (I − M) = b.

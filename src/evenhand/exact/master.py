@@ -10,11 +10,12 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import highspy
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from evenhand.welfare import Welfare
 
 FEASIBILITY = 1e-10  # HiGHS's tolerances; certificates do not depend on them
+GIVE = 1e-9  # how much below its floor a sum may fall, so that rounding does not make a program infeasible
 
 
 class Cut(NamedTuple):
@@ -63,8 +64,11 @@ class OrderedMaster:
     ) -> None:
         """prices: of Θ_1 … Θ_D in the objective. floors: Θ_1 ≥ floors[0], Θ_2 ≥ floors[1] and so on."""
         self.prices = prices
-        self._floors = np.empty(0) if floors is None else floors
         self._columns = list(columns)
+        self._floors = np.empty(0)
+        if floors is not None:
+            widest = np.ptp(np.array(columns)) if columns else 0.0
+            self._floors = floors - GIVE * widest * np.arange(1, len(floors) + 1)
         self._program: _OrderedProgram | None = None
 
     def add(self, returns: Float[np.ndarray, " D"]) -> None:
@@ -129,7 +133,7 @@ class _OrderedProgram:
         for i in range(D):
             h.addCol(prices[-1], -inf, inf, 1, np.array([i], dtype=np.int32), np.ones(1))
         self.floor_rows: list[int] = []
-        self.cap_rows: list[Int[np.ndarray, " D"]] = []
+        self.cap_rows: list[Integer[np.ndarray, " D"]] = []
         for k in self.ks:
             t = D + len(self.cap_rows) * (D + 1)
             d = t + 1 + np.arange(D)
@@ -163,6 +167,12 @@ class _OrderedProgram:
     ) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " F"], Float[np.ndarray, "D D"]]:
         """The shares of the columns, the multipliers of the floors, and what each Θ_k charges each objective."""
         self.highs.run()
+        if self.highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            self.highs.clearSolver()  # a cold start without presolve is slower, and safer
+            self.highs.setOptionValue("presolve", "off")
+            self.highs.run()
+            if self.highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+                raise RuntimeError(f"HiGHS did not solve a master program: {self.highs.getModelStatus()}.")
         solution = self.highs.getSolution()
         mixture = np.maximum(np.array(solution.col_value)[self.first_share :], 0.0)
         dual = np.array(solution.row_dual)

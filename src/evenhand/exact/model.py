@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Integer
 from scipy.sparse import csgraph
 
 from evenhand.errors import InputError
@@ -23,7 +23,7 @@ ROW_SUM_TOLERANCE = 1e-6
 class EndComponents(NamedTuple):
     """Sets of states in which a policy can stay for ever, each as large as possible."""
 
-    labels: Int[np.ndarray, " S"]
+    labels: Integer[np.ndarray, " S"]
     """The component of each state, −1 for states that every policy leaves for good."""
     allowed: Bool[np.ndarray, "S A"]
     """The actions that keep the state inside its component."""
@@ -92,7 +92,7 @@ class MOMDP:
             raise InputError(f"initial sums to {initial.sum():.9g}, not to one.")
         self.transitions = _check_rows(matrix, A)
         self.rewards = rewards
-        self.initial = initial / initial.sum()
+        self.initial = initial if abs(initial.sum() - 1) < 1e-13 else initial / initial.sum()
         for array in (self.rewards, self.initial, matrix.data, matrix.indices, matrix.indptr):
             array.flags.writeable = False
 
@@ -127,7 +127,7 @@ class MOMDP:
         mixing.eliminate_zeros()
         return sp.csr_array(mixing @ self.transitions), np.einsum("sa,sad->sd", policy, self.rewards)
 
-    def under_deterministic(self, policy: Int[np.ndarray, " S"]) -> sp.csr_array:
+    def under_deterministic(self, policy: Integer[np.ndarray, " S"]) -> sp.csr_array:
         """P_π for a policy that names one action per state."""
         return self.transitions[np.arange(self.S) * self.A + policy]
 
@@ -312,7 +312,8 @@ def _check_rows(matrix: sp.csr_array, A: int) -> sp.csr_array:
         row = int(np.argmax(off))
         more = f" ({int(off.sum()) - 1} more rows are off, too)" if off.sum() > 1 else ""
         raise InputError(f"the transition probabilities of {place(row)} sum to {sums[row]:.9g}, not to one{more}.")
-    matrix.data /= np.repeat(sums, np.diff(matrix.indptr))
+    # Rows that are right to rounding stay as they are, so that a model is read back as it was written.
+    matrix.data /= np.repeat(np.where(np.abs(sums - 1) > 1e-13, sums, 1.0), np.diff(matrix.indptr))
     return matrix
 
 

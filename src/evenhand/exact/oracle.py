@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Integer
 from scipy.sparse import csgraph
 
 from evenhand.exact.chain import discounted_occupation, occupation
@@ -23,7 +23,7 @@ from evenhand.exact.scalar import ScalarSolver
 class Response(NamedTuple):
     """A policy, one action per state, and a bound that no policy can beat."""
 
-    policy: Int[np.ndarray, " S"]
+    policy: Integer[np.ndarray, " S"]
     upper: float
 
 
@@ -38,7 +38,7 @@ class Oracle(Protocol):
     def best_response(self, weights: Float[np.ndarray, " D"], tol: float) -> Response:
         """A policy that is best for λ·R up to `tol` (in returns), and a bound that holds for all policies."""
 
-    def returns(self, policy: Int[np.ndarray, " S"], tol: float) -> Float[np.ndarray, " D"]:
+    def returns(self, policy: Integer[np.ndarray, " S"], tol: float) -> Float[np.ndarray, " D"]:
         """The vector of returns of a policy, each right to about `tol`: good enough to go on with, not to prove."""
 
 
@@ -62,7 +62,7 @@ class DiscountedOracle:
         self._solver.solve(reward, tol)
         return self._solver.highest_value(reward)
 
-    def returns(self, policy: Int[np.ndarray, " S"], tol: float) -> Float[np.ndarray, " D"]:
+    def returns(self, policy: Integer[np.ndarray, " S"], tol: float) -> Float[np.ndarray, " D"]:
         """See `Oracle`."""
         P, rewards = _chain_of(self.model, policy)
         enough = _tolerance(rewards, tol / self.scale)
@@ -108,7 +108,7 @@ class AverageOracle:
             return Response(policy, float(bounds.upper[0]))
         return Response(*self._where_to_end.choose(bounds.upper, policy))
 
-    def returns(self, policy: Int[np.ndarray, " S"], tol: float) -> Float[np.ndarray, " D"]:
+    def returns(self, policy: Integer[np.ndarray, " S"], tol: float) -> Float[np.ndarray, " D"]:
         """See `Oracle`."""
         P, rewards = _chain_of(self.model, policy)
         x = _occupation_by_sweeps(P, self.model.initial, 1.0, _tolerance(rewards, tol), start=self.model.initial)
@@ -117,7 +117,7 @@ class AverageOracle:
         return np.asarray(x @ rewards)
 
 
-def _chain_of(model: MOMDP, policy: Int[np.ndarray, " S"]) -> tuple[sp.csr_array, Float[np.ndarray, "S D"]]:
+def _chain_of(model: MOMDP, policy: Integer[np.ndarray, " S"]) -> tuple[sp.csr_array, Float[np.ndarray, "S D"]]:
     return model.under_deterministic(policy), model.rewards[np.arange(model.S), policy]
 
 
@@ -173,8 +173,8 @@ class _Destination:
         self.start = model.initial @ to_node
 
     def choose(
-        self, gains: Float[np.ndarray, " G"], staying: Int[np.ndarray, " S"]
-    ) -> tuple[Int[np.ndarray, " S"], float]:
+        self, gains: Float[np.ndarray, " G"], staying: Integer[np.ndarray, " S"]
+    ) -> tuple[Integer[np.ndarray, " S"], float]:
         """Policy iteration on where to go; each policy ends somewhere, so each linear system is regular."""
         nodes = self.exits.shape[1]
         chosen = np.full(nodes, -1)  # the exit taken, −1 to stay for ever
@@ -203,7 +203,9 @@ class _Destination:
             chosen[stop & ~improve] = -1
         return self._as_policy(chosen, staying), float(self.start @ np.maximum(value, better)) + slack
 
-    def _as_policy(self, chosen: Int[np.ndarray, " N"], staying: Int[np.ndarray, " S"]) -> Int[np.ndarray, " S"]:
+    def _as_policy(
+        self, chosen: Integer[np.ndarray, " N"], staying: Integer[np.ndarray, " S"]
+    ) -> Integer[np.ndarray, " S"]:
         """Actions in the model: stay, or go to the state whose exit was chosen and take it."""
         policy, A = staying.copy(), self.model.A
         moving = np.flatnonzero(chosen >= 0)
@@ -218,10 +220,10 @@ class _Destination:
 
 def _towards(
     model: MOMDP,
-    targets: Int[np.ndarray, " T"],
+    targets: Integer[np.ndarray, " T"],
     states: Bool[np.ndarray, " S"],
-    policy: Int[np.ndarray, " S"],
-) -> Int[np.ndarray, " S"]:
+    policy: Integer[np.ndarray, " S"],
+) -> Integer[np.ndarray, " S"]:
     """Let `states` walk to the target of their own component by actions that stay inside it."""
     _, allowed, _ = model.end_components
     P = model.transitions

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from evenhand.errors import InputError
 from evenhand.exact import chain
@@ -23,7 +23,7 @@ class Mixture:
 
     shares: Float[np.ndarray, " K"]
     """The probability of each policy."""
-    policies: Int[np.ndarray, "K S"]
+    policies: Integer[np.ndarray, "K S"]
     """The action of each policy in each state."""
 
 
@@ -144,7 +144,7 @@ def visits_of(model: MOMDP, mixture: Mixture, gamma: float) -> Visits:
 
 
 def candidates(
-    model: MOMDP, visits: Visits, elsewhere: Int[np.ndarray, " S"], gamma: float, loss: float
+    model: MOMDP, visits: Visits, elsewhere: Integer[np.ndarray, " S"], gamma: float, loss: float
 ) -> Iterator[Float[np.ndarray, "S A"]]:
     """Stationary policies that spend their time as asked for, the most natural one first.
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Integer
 from scipy.sparse.linalg import SuperLU
 
 from evenhand.exact.linear import CHECK, DAMPING, factorise, lu_is_affordable, lu_price, sweeps_to_go
@@ -34,6 +34,8 @@ class Bounds(NamedTuple):
 
     lower: Float[np.ndarray, " G"]
     upper: Float[np.ndarray, " G"]
+    rounding: float
+    """What floating-point errors may have added to either; no bounds can be closer than that."""
 
     @property
     def width(self) -> float:
@@ -51,7 +53,7 @@ class ScalarSolver:
     gamma: float
     allowed: Bool[np.ndarray, "S A"] | None = None
     """Actions that may be taken; all, if None."""
-    groups: Int[np.ndarray, " S"] | None = None
+    groups: Integer[np.ndarray, " S"] | None = None
     """For γ = 1: the end component of each state, each of which has a gain of its own; a single one, if None."""
     values: Float[np.ndarray, " S"] = field(init=False)
     backups: int = field(default=0, init=False)
@@ -63,18 +65,18 @@ class ScalarSolver:
         self.values = np.zeros(S)
         self._actions = self.transitions.shape[0] // S
         self._first_row = np.arange(S) * self._actions
-        self._lu: tuple[Int[np.ndarray, " S"], SuperLU] | None = None
+        self._lu: tuple[Integer[np.ndarray, " S"], SuperLU] | None = None
         # Each group's values are kept relative to those of its first state.
         self._anchor = 0 if self.groups is None else np.unique(self.groups, return_index=True)[1][self.groups]
 
-    def solve(self, reward: Float[np.ndarray, " SA"], tol: float) -> tuple[Int[np.ndarray, " S"], Bounds]:
+    def solve(self, reward: Float[np.ndarray, " SA"], tol: float) -> tuple[Integer[np.ndarray, " S"], Bounds]:
         """A policy proven to be within `tol` of the optimum, or as close as rounding allows, and the proof."""
         v = self.values
         policy, backup = self._greedy(reward, v)
         largest = float(np.abs(reward).max())
         best = policy, self._bounds(backup - v, v, largest)
         narrowest, idle, single = best[1].width, 0, False
-        while narrowest > tol and idle < (LONG_PATIENCE if single else PATIENCE):
+        while narrowest > max(tol, 4 * best[1].rounding) and idle < (LONG_PATIENCE if single else PATIENCE):
             # Evaluating policies that fall apart into classes may lead nowhere when γ = 1; single backups never do.
             single = single or (self.gamma == 1 and idle == PATIENCE - 1)
             if single:
@@ -98,7 +100,7 @@ class ScalarSolver:
 
     def _greedy(
         self, reward: Float[np.ndarray, " SA"], v: Float[np.ndarray, " S"]
-    ) -> tuple[Int[np.ndarray, " S"], Float[np.ndarray, " S"]]:
+    ) -> tuple[Integer[np.ndarray, " S"], Float[np.ndarray, " S"]]:
         self.backups += 1
         q = (self.transitions @ v) * self.gamma
         q += reward
@@ -113,7 +115,7 @@ class ScalarSolver:
         rounding = 8 * np.finfo(float).eps * (largest_reward + 2 * max(float(v.max()), -float(v.min())))
         lowest, highest = self._extremes(change)
         base = (1 - self.gamma) * (self.initial @ v)
-        return Bounds(base + lowest - rounding, base + highest + rounding)
+        return Bounds(base + lowest - rounding, base + highest + rounding, rounding)
 
     def _extremes(self, change: Float[np.ndarray, " S"]) -> tuple[Float[np.ndarray, " G"], Float[np.ndarray, " G"]]:
         if self.groups is None:
@@ -126,7 +128,7 @@ class ScalarSolver:
 
     def _evaluate(
         self,
-        policy: Int[np.ndarray, " S"],
+        policy: Integer[np.ndarray, " S"],
         reward: Float[np.ndarray, " SA"],
         v: Float[np.ndarray, " S"],
         target: float,
@@ -161,7 +163,7 @@ class ScalarSolver:
 
     def _evaluate_directly(
         self,
-        policy: Int[np.ndarray, " S"],
+        policy: Integer[np.ndarray, " S"],
         P: sp.csr_array,
         r: Float[np.ndarray, " S"],
         v: Float[np.ndarray, " S"],
@@ -175,7 +177,7 @@ class ScalarSolver:
             v = self._centred(v + lu.solve(residual))
         return v
 
-    def factors(self, policy: Int[np.ndarray, " S"], P: sp.csr_array) -> SuperLU:
+    def factors(self, policy: Integer[np.ndarray, " S"], P: sp.csr_array) -> SuperLU:
         """The LU factors of I − γP_π; those of the last policy are kept."""
         if self._lu is None or not np.array_equal(self._lu[0], policy):
             self._lu = None  # two at a time would be too much memory

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from evenhand.errors import InputError
 from evenhand.exact.columns import ColumnGeneration, Report
@@ -43,7 +43,8 @@ class Solution:
     welfare: float
     """The welfare of the returns."""
     gap: float
-    """Proven: no policy whatsoever has a welfare above `welfare + gap`."""
+    """Proven: no policy whatsoever has a welfare above `welfare + gap`. For leximin, which is no single number: the
+    sum of the k smallest returns is within k times the gap of the best there is, given the smaller sums, for all k."""
     weights: Float[np.ndarray, " D"]
     """What one more unit of return of each user would be worth, at the optimum."""
     status: Literal["optimal", "interrupted", "stalled"]
@@ -101,7 +102,7 @@ def solve(
     part = model.restricted_to(model.reachable)
     oracle: Oracle = AverageOracle(part) if gamma == 1 else DiscountedOracle(part, gamma)
     # Where rewards hardly differ, their size says what rounding allows.
-    widest = max(float(part.reward_span.max()), 1e-6 * float(np.abs(part.rewards).max()), 1e-300)
+    widest = max(float(part.reward_span.max()), 1e-3 * float(np.abs(part.rewards).max()), 1e-300)
     goal = tol * widest * oracle.scale
     found = None
     with Progress(goal, progress, report) as watcher:
@@ -145,17 +146,16 @@ def _by_columns(oracle: Oracle, welfare: Welfare, gamma: float, goal: float, rep
     goal = goal * _unit(mix.cut.weights, welfare)
     visits, elsewhere = visits_of(oracle.model, mixture, gamma), generation.policies[-1]
     best = _read_off(oracle.model, visits, elsewhere, welfare, gamma, mix.upper, goal)
-    if gamma == 1 and mix.upper - float(welfare.value(best.returns)) > goal:
+    if gamma == 1 and mix.upper - _value(welfare, best.returns) > goal:
         as_drawn = evaluated(oracle.model, mixture, gamma)
-        if welfare.value(as_drawn.returns) > welfare.value(best.returns):
-            best = as_drawn
+        best = max(best, as_drawn, key=lambda candidate: _value(welfare, candidate.returns))
     return _Found(best, mix.upper, mix.cut.weights, "columns", generation.queries, generation.interrupted)
 
 
 def _read_off(
     model: MOMDP,
     visits: Visits,
-    elsewhere: Int[np.ndarray, " S"],
+    elsewhere: Integer[np.ndarray, " S"],
     welfare: Welfare,
     gamma: float,
     upper: float,
