@@ -208,7 +208,7 @@ def _note(policy: Policy) -> str:
     if not isinstance(policy, Mixture):
         return ""
     return (
-        "No stationary policy reaches this welfare in the long run: some state must be left for good by a part of the "
-        f"runs and kept by another. The answer is a mixture: draw one of {len(policy.shares)} policies by its share at "
-        "the start, and follow it for ever; returns are expectations over that draw."
+        f"This is a mixture: draw one of {len(policy.shares)} policies by its share at the start, and keep to it; "
+        "returns are expectations over that draw. In the long run a stationary policy as good need not exist, "
+        "as some state may have to be left for good in a part of the runs and kept in the others; none was found."
     )
