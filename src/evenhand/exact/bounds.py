@@ -18,7 +18,7 @@ from evenhand.errors import InputError
 from evenhand.exact import chain
 from evenhand.exact.model import MOMDP
 from evenhand.exact.oracle import DiscountedOracle
-from evenhand.exact.policies import Mixture, Policy, check_criterion, evaluated, visits_of
+from evenhand.exact.policies import Mixture, Policy, PolicyOfAPart, check_criterion, evaluated, visits_of
 from evenhand.exact.solve import Solution, solve
 from evenhand.welfare import GGF, Welfare
 from evenhand.welfare import welfare as named_welfare
@@ -117,7 +117,7 @@ def rho(gamma: float, size: float) -> float | None:
     return size / (gamma - (1 - gamma) * size) if gamma > size / (1 + size) else None
 
 
-def _restricted(policy: Policy, states: Bool[np.ndarray, " S"]) -> Policy:
+def _restricted(policy: Policy, states: Bool[np.ndarray, " S"]) -> PolicyOfAPart:
     if isinstance(policy, Mixture):
         return Mixture(policy.shares, policy.policies[:, states])
     return policy[states]

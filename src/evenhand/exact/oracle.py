@@ -155,53 +155,70 @@ def _occupation_by_sweeps(
 
 
 class _Destination:
-    """The choice of the end component to end in, as a model whose nodes are components and transient states."""
+    """The choice of the end component to end in, as a model whose nodes are components and transient states.
+
+    A node is left by one of its exits; how often one tries until it is left does not matter in the long run, so exits
+    are conditioned on success. No policy can go on for ever: each linear system is regular.
+    """
 
     def __init__(self, model: MOMDP) -> None:
         self.model = model
-        labels, allowed, self.count = model.end_components
+        labels, allowed, self.components = model.end_components
         transient = labels < 0
         self.node = labels.copy()
-        self.node[transient] = self.count + np.arange(int(transient.sum()))
-        nodes = self.count + int(transient.sum())
-        to_node = sp.csr_array((np.ones(model.S), (np.arange(model.S), self.node)), shape=(model.S, nodes))
+        self.node[transient] = self.components + np.arange(int(transient.sum()))
+        self.nodes = self.components + int(transient.sum())
+        to_node = sp.csr_array((np.ones(model.S), (np.arange(model.S), self.node)), shape=(model.S, self.nodes))
         self.exit_row = np.flatnonzero(~allowed.ravel())
-        order = np.argsort(self.node[self.exit_row // model.A], kind="stable")
-        self.exit_row = self.exit_row[order]
         self.exit_node = self.node[self.exit_row // model.A]
-        self.exits = sp.csr_array(model.transitions[self.exit_row] @ to_node)
+        moves = sp.coo_array(model.transitions[self.exit_row] @ to_node)
+        exit_, target = moves.coords
+        away = target != self.exit_node[exit_]
+        exit_, target, chance = exit_[away], target[away], moves.data[away]
+        chance = chance / np.bincount(exit_, chance, len(self.exit_row))[exit_]
+        self.exits = sp.csr_array((chance, (exit_, target)), shape=(len(self.exit_row), self.nodes))
         self.start = model.initial @ to_node
+        # The longest that any policy can be on its way: what an error of one step can add up to.
+        _, self.longest, _ = self._optimise(1.0, np.zeros(self.components))
 
     def choose(
         self, gains: Float[np.ndarray, " G"], staying: Integer[np.ndarray, " S"]
     ) -> tuple[Integer[np.ndarray, " S"], float]:
-        """Policy iteration on where to go; each policy ends somewhere, so each linear system is regular."""
-        nodes = self.exits.shape[1]
-        chosen = np.full(nodes, -1)  # the exit taken, −1 to stay for ever
-        first = np.searchsorted(self.exit_node, np.arange(nodes))
-        chosen[self.count :] = first[self.count :]  # transient states cannot stay
-        while True:
+        """The policy that ends where it is best, and a bound for all policies."""
+        low, span = float(gains.min()), float(np.ptp(gains))
+        chosen, value, error = self._optimise(0.0, (gains - low) / (span or 1.0))
+        reached = float(self.start @ value) + error * float(self.start @ self.longest)
+        return self._as_policy(chosen, staying), low + span * reached
+
+    def _optimise(
+        self, pay: float, gains: Float[np.ndarray, " G"]
+    ) -> tuple[Integer[np.ndarray, " N"], Float[np.ndarray, " N"], float]:
+        """Policy iteration: the exit of each node (−1: stay for ever), its value, and how far a step is from optimal.
+
+        Each exit taken pays `pay`, and staying for ever the component's gain.
+        """
+        chosen = np.full(self.nodes, -1)
+        first = np.unique(self.exit_node, return_index=True)
+        chosen[first[0]] = np.where(first[0] >= self.components, first[1], -1)  # transient states cannot stay
+        stay = np.full(self.nodes, -np.inf)
+        stay[: self.components] = gains
+        for _ in range(10 * self.nodes + 100):  # rounding must not make it go round in circles
             moving = chosen >= 0
-            value = np.zeros(nodes)
-            value[: self.count] = gains
+            value = np.where(moving, 0.0, stay)
             if moving.any():
                 out = self.exits[chosen[moving]]
-                value[moving] = solve_linear(out[:, moving], out[:, ~moving] @ value[~moving])
-            offer = self.exits @ value
-            slack = 1e-12 * max(1.0, float(np.abs(gains).max()))
-            better = np.full(nodes, -np.inf)
-            np.maximum.at(better, self.exit_node, offer)
-            improve = better > value + slack
-            stop = np.zeros(nodes, dtype=bool)
-            stop[: self.count] = moving[: self.count] & (gains > value[: self.count] + slack)
-            if not (improve | stop).any():
+                value[moving] = solve_linear(out[:, moving], pay + out[:, ~moving] @ value[~moving])
+            offer = pay + self.exits @ value
+            best = stay.copy()
+            np.maximum.at(best, self.exit_node, offer)
+            rounding = 1e-15 * max(1.0, float(np.abs(value).max()))
+            improve = best > value + rounding
+            if not improve.any():
                 break
-            is_best = offer >= better[self.exit_node]
-            best_exit = np.zeros(nodes, dtype=np.intp)
-            best_exit[self.exit_node[is_best]] = np.flatnonzero(is_best)
-            chosen[improve] = best_exit[improve]
-            chosen[stop & ~improve] = -1
-        return self._as_policy(chosen, staying), float(self.start @ np.maximum(value, better)) + slack
+            chosen[improve] = -1
+            is_best = (offer >= best[self.exit_node]) & improve[self.exit_node]
+            chosen[self.exit_node[is_best]] = np.flatnonzero(is_best)
+        return chosen, value, rounding + float(np.max(best - value, initial=0.0))
 
     def _as_policy(
         self, chosen: Integer[np.ndarray, " N"], staying: Integer[np.ndarray, " S"]
@@ -210,7 +227,7 @@ class _Destination:
         policy, A = staying.copy(), self.model.A
         moving = np.flatnonzero(chosen >= 0)
         row = self.exit_row[chosen[moving]]
-        leaving = moving < self.count
+        leaving = moving < self.components
         if leaving.any():
             bound_for = np.isin(self.node, moving[leaving])
             policy = _towards(self.model, row[leaving] // A, bound_for, policy)

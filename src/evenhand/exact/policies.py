@@ -28,6 +28,8 @@ class Mixture:
 
 
 Policy = Float[np.ndarray, "S A"] | Mixture
+PolicyOfAPart = Float[np.ndarray, "part A"] | Mixture
+"""The same on some of the states of a model."""
 
 
 class Evaluated(NamedTuple):

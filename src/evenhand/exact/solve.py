@@ -19,6 +19,7 @@ from evenhand.exact.policies import (
     Evaluated,
     Mixture,
     Policy,
+    PolicyOfAPart,
     Visits,
     candidates,
     check_criterion,
@@ -178,8 +179,9 @@ def _read_off(
 
 def _gap(found: _Found, welfare: Welfare) -> float:
     """What is left between the bound and the policy, with what numerical errors in its returns may add."""
-    below = found.upper - _value(welfare, found.best.returns)
-    return float(max(below, 0.0) + found.best.error * _unit(found.weights, welfare))
+    # A bound that is below what was reached is wrong by that much, and says so.
+    between = abs(found.upper - _value(welfare, found.best.returns))
+    return float(between + found.best.error * _unit(found.weights, welfare))
 
 
 def _unit(weights: Float[np.ndarray, " D"], welfare: Welfare) -> float:
@@ -193,7 +195,7 @@ def _value(welfare: Welfare, returns: Float[np.ndarray, " D"]) -> float:
     return float(welfare.value(returns))
 
 
-def _on_all_states(policy: Policy, model: MOMDP) -> Policy:
+def _on_all_states(policy: PolicyOfAPart, model: MOMDP) -> Policy:
     """The policy of the reachable part, with any action where no policy ever comes."""
     if isinstance(policy, Mixture):
         everywhere = np.zeros((len(policy.shares), model.S), dtype=policy.policies.dtype)
