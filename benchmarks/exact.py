@@ -48,7 +48,7 @@ def measure(case: Case) -> dict[str, float | str | None]:
 
     import evenhand as eh
     from evenhand.exact import examples
-    from evenhand.exact.lp import ggf_program
+    from evenhand.exact.lp import ggf_program, reward_units
 
     if case.kind == "garnet":
         model = examples.garnet(case.states, 5, case.objectives)
@@ -75,7 +75,8 @@ def measure(case: Case) -> dict[str, float | str | None]:
         highs.run()
         seconds, gap, queries = time.perf_counter() - began, None, None
         status = "out of time" if highs.getModelStatus() == highspy.HighsModelStatus.kTimeLimit else "optimal"
-        value = highs.getObjectiveValue() / (1 if average else 1 - GAMMA)
+        low, size = reward_units(model)
+        value = (low + size * highs.getObjectiveValue()) / (1 if average else 1 - GAMMA)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"seconds": seconds, "gap": gap, "welfare": value, "queries": queries, "status": status, "memory": memory}
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import hypothesis.strategies as st
 import jaxtyping
 import numpy as np
+import scipy.sparse as sp
 from scipy.optimize import linprog
 
 import evenhand as eh
@@ -45,9 +46,9 @@ class Raw(NamedTuple):
 
     @property
     def span(self) -> float:
-        """The widest difference of rewards; their size, if they are all alike."""
+        """The widest difference of rewards, or, where they hardly differ, a thousandth of their size."""
         flat = self.rewards.reshape(-1, self.sizes[2])
-        return float(np.ptp(flat, axis=0).max()) or float(np.abs(flat).max()) or 1.0
+        return max(float(np.ptp(flat, axis=0).max()), 1e-3 * float(np.abs(flat).max())) or 1.0
 
 
 def question(gamma):
@@ -294,6 +295,29 @@ def best_ggf(Z, weights):
     reached = float(np.sort(shares @ Z) @ weights)
     assert abs(bound - reached) < 1e-8
     return low + size * reached
+
+
+def best_unichain_average(model, weights):
+    """max GGF of the average rewards of a large model whose policies all have one class: a program in x(s, a) alone."""
+    S, A, D = model.S, model.A, model.D
+    balance = sp.kron(sp.eye_array(S), np.ones((1, A))) - model.transitions.T
+    flow = sp.vstack([balance, np.ones((1, S * A))])
+    R = model.rewards.reshape(S * A, D)
+    rows = [
+        np.concatenate([-weights[k] * R[:, i], np.eye(D)[k], np.eye(D)[i]])
+        for k, i in itertools.product(range(D), repeat=2)
+    ]
+    answer = linprog(
+        np.append(np.zeros(S * A), -np.ones(2 * D)),
+        A_ub=sp.csc_array(np.array(rows)),
+        b_ub=np.zeros(D * D),
+        A_eq=sp.hstack([flow, sp.csr_array((S + 1, 2 * D))], format="csc"),
+        b_eq=np.append(np.zeros(S), 1.0),
+        bounds=[(0, None)] * (S * A) + [(None, None)] * (2 * D),
+        method="highs-ipm",
+    )
+    assert answer.status == 0, answer.message
+    return -answer.fun
 
 
 def best_leximin(Z, slack=1e-11):

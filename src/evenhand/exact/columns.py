@@ -53,6 +53,8 @@ class ColumnGeneration:
     best: Mix | None = None
     """The last complete answer, which an interrupt leaves behind."""
     interrupted: bool = False
+    last_stage: bool = False
+    """Whether what is being maximised is the welfare itself, and not a step on the way to it."""
     queries: int = 0
 
     def maximise(self, welfare: Welfare) -> Mix:
@@ -61,18 +63,22 @@ class ColumnGeneration:
             if isinstance(welfare, Leximin):
                 return self._leximin(welfare)
             if isinstance(welfare, GGF):
+                self.last_stage = True
                 return self._run(OrderedMaster(welfare.weights - np.append(welfare.weights[1:], 0), self.returns))
             return self._smooth(welfare)
         except KeyboardInterrupt:
-            if self.best is None:
-                raise
+            if self.best is None or (welfare.needs_positive and not self._everyone_gains(self.best)):
+                raise  # there is nothing to return yet
             self.interrupted = True
-            if isinstance(welfare, GGF):
+            if self.last_stage:
                 return self.best
-            # The stage that was interrupted may have maximised something else; no policy beats the largest rewards.
-            model = self.oracle.model
-            largest = model.rewards.max(axis=(0, 1)) * self.oracle.scale
-            return replace(self.best, upper=float(welfare.value(largest)))
+            # The stage that was interrupted maximised something else; no policy beats the largest rewards.
+            largest = self.oracle.model.rewards.max(axis=(0, 1)) * self.oracle.scale
+            defined = not welfare.needs_positive or largest.min() > 0
+            return replace(self.best, upper=float(welfare.value(largest)) if defined else np.inf)
+
+    def _everyone_gains(self, mix: Mix) -> bool:
+        return bool((mix.shares @ np.array(self.returns[: len(mix.shares)]) > 0).all())
 
     def _leximin(self, welfare: Leximin) -> Mix:
         """Θ_1, then Θ_2 among the best for Θ_1, and so on, with Θ_k the sum of the k smallest returns."""
@@ -86,14 +92,18 @@ class ColumnGeneration:
         return replace(mix, welfare=value, upper=value + gap)
 
     def _smooth(self, welfare: Welfare) -> Mix:
-        """A mixture that gives everyone something positive must be known first: maximin finds one if there is any."""
-        maximin = OrderedMaster(np.eye(welfare.D)[0], self.returns)
-        start = self._run(maximin, until=lambda mix: mix.welfare > 0 or mix.upper <= 0)
-        if start.welfare <= 0:
+        """A mixture that gives everyone something positive may be needed first: maximin finds one if there is any."""
+
+        def enough(mix: Mix) -> bool:
+            return not welfare.needs_positive or mix.welfare > 0 or mix.upper <= 0
+
+        start = self._run(OrderedMaster(np.eye(welfare.D)[0], self.returns), until=enough)
+        if welfare.needs_positive and start.welfare <= 0:
             raise Infeasible(
                 f"the welfare {welfare.name} needs positive returns for all {welfare.D} users, but no policy gives the "
                 f"worst-off user more than {start.upper:.6g}: shift the rewards or choose another welfare."
             )
+        self.last_stage = True
         return self._run(SmoothMaster(welfare, self.returns, start.shares))
 
     def _run(self, master: Master, until: Callable[[Mix], bool] = lambda mix: False) -> Mix:

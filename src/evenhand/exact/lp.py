@@ -32,14 +32,21 @@ class Occupation(NamedTuple):
     """The optimum in units of reward: (1 − γ) times the GGF of the returns, or the GGF of the averages."""
 
 
+def reward_units(model: MOMDP) -> tuple[float, float]:
+    """The program counts rewards as (R − low)/size, from 0 to 1: HiGHS's tolerances are absolute."""
+    low = float(model.rewards.min())
+    return low, float(model.rewards.max()) - low or 1.0
+
+
 def ggf_program(model: MOMDP, ggf_weights: Float[np.ndarray, " D"], gamma: float) -> highspy.HighsLp:
-    """The linear program in HiGHS's form; γ = 1 means the average reward."""
+    """The linear program in HiGHS's form, in `reward_units`; γ = 1 means the average reward."""
     S, A, D = model.S, model.A, model.D
     n, K = S * A, D - 1  # the sum of all D components needs no variables of its own
     average = gamma == 1
     flow_out = sp.kron(sp.eye_array(S), np.ones((1, A)), format="csr")
     balance = sp.csr_array(flow_out - gamma * model.transitions.T)
-    returns = sp.csr_array(model.rewards.reshape(n, D).T)
+    low, size = reward_units(model)
+    returns = sp.csr_array(((model.rewards.reshape(n, D) - low) / size).T)
     steps = ggf_weights - np.append(ggf_weights[1:], 0)
     # The variables of the GGF in the order z (D), t (K), d (K·D); the last rows are d_ik − t_k + z_i ≥ 0.
     ggf_cost = np.concatenate([np.full(D, steps[-1]), steps[:K] * np.arange(1, D), -np.repeat(steps[:K], D)])
@@ -99,9 +106,10 @@ def solve_ggf_program(
     weights = np.full(D, steps[-1])
     for k in np.flatnonzero(steps[:-1]):
         weights += steps[k] * capped_simplex(duals[k] / steps[k], int(k) + 1)
+    low, size = reward_units(model)
     return Occupation(
         x[:n].reshape(model.S, model.A),
         x[n : 2 * n].reshape(model.S, model.A) if average else np.zeros((model.S, model.A)),
         weights,
-        float(highs.getObjectiveValue()),
+        low + size * float(highs.getObjectiveValue()),
     )

@@ -212,7 +212,8 @@ class SmoothMaster:
 
     def welfare(self, returns: Float[np.ndarray, " D"]) -> float:
         """W(z), −∞ where it is not defined."""
-        return float(self._welfare.value(returns)) if (returns > 0).all() else -np.inf
+        defined = not self._welfare.needs_positive or (returns > 0).all()
+        return float(self._welfare.value(returns)) if defined else -np.inf
 
     def unit(self, cut: Cut) -> float:
         """See `Master`."""
@@ -279,6 +280,6 @@ class SmoothMaster:
 
     def _curvature(self, z: Float[np.ndarray, " D"]) -> Float[np.ndarray, " D"]:
         """The diagonal of the Hessian, by central differences of the gradient: these welfares are separable sums."""
-        h = 1e-6 * z
+        h = 1e-6 * (z if self._welfare.needs_positive else np.maximum(np.abs(z), 1e-3 * np.abs(z).max() + 1e-9))
         up, down = (np.asarray(self._welfare.gradient(z + sign * h)) for sign in (1, -1))
         return np.asarray((up - down) / (2 * h))

@@ -19,6 +19,9 @@ from evenhand.errors import InputError
 ROW_SUM_TOLERANCE = 1e-6
 """Rows off one by less than this are taken as rounding and normalised; anything more is an error."""
 
+LARGEST_REWARD = 1e200
+"""Sums and differences of returns must stay finite."""
+
 
 class EndComponents(NamedTuple):
     """Sets of states in which a policy can stay for ever, each as large as possible."""
@@ -71,8 +74,11 @@ class MOMDP:
             )
         if transitions.dtype.kind not in "fiu":
             raise InputError(f"transitions must be real numbers, not {transitions.dtype}.")
-        matrix = sp.csr_array(transitions, dtype=np.float64, copy=copy)
-        _check_structure(matrix)
+        matrix = _as_csr(transitions)
+        if copy or not (
+            matrix.data.flags.writeable and matrix.indices.flags.writeable and matrix.indptr.flags.writeable
+        ):
+            matrix = matrix.copy()
         self._set(matrix, rewards, initial)
         return self
 
@@ -85,6 +91,8 @@ class MOMDP:
             raise InputError(f"initial has shape {initial.shape}, but the rewards are for {S} states.")
         _check_finite("rewards", rewards, ("state", "action", "objective"))
         _check_finite("initial", initial, ("state",))
+        if np.abs(rewards).max() > LARGEST_REWARD:
+            raise InputError(f"rewards of more than {LARGEST_REWARD:g} are too large to compute with: scale them down.")
         if (initial < 0).any():
             state = int(np.argmin(initial))
             raise InputError(f"initial is negative at state {state} ({initial[state]:g}).")
@@ -243,7 +251,8 @@ def _numbers(name: str, value: Any, shape: str, copy: bool = True) -> np.ndarray
         raise InputError(f"{name} must hold real numbers in the shape {shape}, not {array.dtype} values.")
     if array.ndim != shape.count(",") + 1:
         raise InputError(f"{name} must have the shape {shape}, but has the shape {array.shape}.")
-    return np.array(array, dtype=np.float64) if copy else np.ascontiguousarray(array, dtype=np.float64)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as that
+        return np.array(array, dtype=np.float64) if copy else np.ascontiguousarray(array, dtype=np.float64)
 
 
 def _check_finite(name: str, array: np.ndarray, axes: Sequence[str]) -> None:
@@ -269,8 +278,7 @@ def _interleave(transitions: Any, S: int, A: int) -> sp.csr_array:
                 )
             if p.dtype.kind not in "fiu":
                 raise InputError(f"the transition matrix of action {a} must be real numbers, not {p.dtype}.")
-        stacked = sp.csr_array(sp.vstack([sp.csr_array(p, dtype=np.float64) for p in matrices], format="csr"))
-        _check_structure(stacked)
+        stacked = sp.csr_array(sp.vstack([_as_csr(p) for p in matrices], format="csr"))
         return stacked[np.arange(S * A).reshape(A, S).T.ravel()]
     if sp.issparse(transitions):
         raise InputError("transitions must be one sparse matrix per action: [P_0, P_1, ...], each [S, S].")
@@ -282,12 +290,25 @@ def _interleave(transitions: Any, S: int, A: int) -> sp.csr_array:
     return sp.csr_array(dense.transpose(1, 0, 2).reshape(S * A, S))
 
 
-def _check_structure(matrix: sp.csr_array) -> None:
-    """Refuse a sparse matrix whose index arrays point outside it."""
+def _as_csr(matrix: Any) -> sp.csr_array:
+    """A float64 csr_array, perhaps of the same memory. SciPy's conversions trust indices, so they are checked first."""
     try:
-        matrix.check_format(full_check=True)
+        if hasattr(matrix, "check_format"):
+            pointers = np.asarray(matrix.indptr)
+            if (
+                pointers.ndim != 1
+                or (pointers[1:] < pointers[:-1]).any()
+                or pointers[-1:].max(initial=0) > len(matrix.data)
+            ):
+                raise ValueError("index pointers must not decrease, nor point behind the data")
+            matrix.check_format(full_check=True)
+        elif matrix.format == "coo":
+            for index, size in zip(matrix.coords, matrix.shape, strict=True):
+                if len(index) != len(matrix.data) or index.min(initial=0) < 0 or index.max(initial=0) >= size:
+                    raise ValueError(f"indices must lie between 0 and {size - 1}")
     except ValueError as error:
         raise InputError(f"transitions is not a well-formed sparse matrix: {error}.") from None
+    return sp.csr_array(matrix, dtype=np.float64)
 
 
 def _check_rows(matrix: sp.csr_array, A: int) -> sp.csr_array:
@@ -319,13 +340,18 @@ def _check_rows(matrix: sp.csr_array, A: int) -> sp.csr_array:
 
 def _read_npz(path: str | PathLike[str]) -> dict[str, np.ndarray]:
     """Every array of an .npz file. Object arrays, which would need pickle, are refused by NumPy itself."""
-    if not Path(path).is_file():
-        raise InputError(f"there is no file {path}.")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
+        if not Path(path).is_file():
+            raise InputError(f"there is no file {path}.")
+        with open(path, "rb") as stream:  # NumPy leaves files open that it cannot read
+            file = np.load(stream, allow_pickle=False)
+            if isinstance(file, np.ndarray):
                 raise InputError(f"{path} is a single array; a model file is an .npz of several named arrays.")
-            return {name: file[name] for name in file.files}
+            arrays = {name: file[name] for name in file.files}
+        for name, array in arrays.items():
+            if not isinstance(array, np.ndarray):
+                raise InputError(f"{name} in {path} is no array.")
+        return arrays
     except InputError:
         raise
     except Exception as error:  # a damaged or hostile file may fail anywhere inside zipfile, zlib or NumPy
@@ -338,6 +364,8 @@ def _matrix_from_parts(data: Any, indices: Any, indptr: Any, shape: tuple[int, .
         if part.ndim != 1 or part.dtype.kind not in kinds:
             raise InputError(f"the model file's {name} must be a one-dimensional array of kind {kinds}.")
     try:
+        if len(indptr) and (indptr[1:] < indptr[:-1]).any():
+            raise ValueError("index pointers must not decrease")
         return sp.csr_array((data, indices, indptr), shape=(S * A, S))
     except (ValueError, OverflowError) as error:
         raise InputError(f"the model file's sparse matrix does not fit its rewards: {error}.") from None

@@ -81,16 +81,14 @@ def check_criterion(model: Any, gamma: Any, criterion: Any) -> float:
 def check_policy(model: MOMDP, policy: Any) -> Policy:
     """Refuse what is no policy of the model; actions by number become probabilities."""
     if isinstance(policy, Mixture):
-        if policy.shares.ndim != 1 or policy.policies.shape != (len(policy.shares), model.S):
+        shares, actions = _array(policy.shares), _array(policy.policies)
+        if shares.ndim != 1 or actions.shape != (len(shares), model.S):
             raise InputError(f"a mixture of K policies needs K shares and policies of shape [K, {model.S}].")
-        if (policy.shares < 0).any() or abs(policy.shares.sum() - 1) > 1e-6:
+        if shares.dtype.kind not in "fiu" or not ((shares >= 0).all() and abs(shares.sum() - 1) <= 1e-6):
             raise InputError("the shares of a mixture must be non-negative and sum to one.")
-        _check_actions(policy.policies, model)
-        return policy
-    try:
-        array = np.asarray(policy)
-    except (ValueError, TypeError):
-        array = np.empty((), dtype=object)
+        _check_actions(actions, model)
+        return Mixture(shares.astype(np.float64), actions)
+    array = _array(policy)
     if array.shape == (model.S,) and array.dtype.kind in "iu":
         _check_actions(array, model)
         return np.eye(model.A)[array]
@@ -100,11 +98,19 @@ def check_policy(model: MOMDP, policy: Any) -> Policy:
             f"not {array.dtype} of shape {array.shape}."
         )
     array = array.astype(np.float64)
-    wrong = ~(np.isfinite(array).all(axis=1) & (array >= 0).all(axis=1) & (np.abs(array.sum(axis=1) - 1) <= 1e-6))
+    possible = (array >= 0) & (array <= 2)  # more is wrong, and might overflow
+    wrong = ~possible.all(axis=1) | (np.abs(np.where(possible, array, 0.0).sum(axis=1) - 1) > 1e-6)
     if wrong.any():
         state = int(np.argmax(wrong))
         raise InputError(f"the policy's row for state {state} is no probability distribution: {array[state]}.")
     return np.asarray(array / array.sum(axis=1, keepdims=True))
+
+
+def _array(value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError):
+        return np.empty((), dtype=object)
 
 
 def _check_actions(actions: np.ndarray, model: MOMDP) -> None:

@@ -94,8 +94,8 @@ def solve(
     welfare = named_welfare(welfare, model.D)
     if isinstance(welfare, AlphaFair) and welfare.alpha == 0:
         welfare = Utilitarian(model.D)  # which is linear, and takes any returns
-    if not tol > 0:
-        raise InputError(f"tol must be positive, not {tol}.")
+    if isinstance(tol, bool) or not isinstance(tol, (int, float, np.number)) or not tol > 0:
+        raise InputError(f"tol must be positive, not {tol!r}.")
     if method not in ("auto", "lp", "columns"):
         raise InputError(f'method must be "auto", "lp" or "columns", not {method!r}.')
     if method == "lp" and not isinstance(welfare, GGF):
@@ -113,17 +113,18 @@ def solve(
             found = _by_columns(oracle, welfare, gamma, goal, watcher.report)
     gap = _gap(found, welfare)
     closed = gap <= goal * _unit(found.weights, welfare)
+    status: Literal["optimal", "interrupted", "stalled"] = "interrupted" if found.interrupted else "stalled"
     return Solution(
         policy=_on_all_states(found.best.policy, model),
         returns=found.best.returns,
-        welfare=float(welfare.value(found.best.returns)),
+        welfare=_value(welfare, found.best.returns),
         gap=gap,
         weights=found.weights,
-        status="optimal" if closed else "interrupted" if found.interrupted else "stalled",
+        status="optimal" if closed else status,
         method=found.method,
         queries=found.queries,
         seconds=time.perf_counter() - began,
-        note=_note(found.best.policy),
+        note=_note(found, closed, gamma),
     )
 
 
@@ -206,8 +207,14 @@ def _on_all_states(policy: PolicyOfAPart, model: MOMDP) -> Policy:
     return anywhere
 
 
-def _note(policy: Policy) -> str:
+def _note(found: _Found, closed: bool, gamma: float) -> str:
+    policy = found.best.policy
     if not isinstance(policy, Mixture):
+        if found.method == "lp" and gamma == 1 and not closed:
+            return (
+                "The linear program gives no stationary policy that reaches its optimum, and in the long run perhaps "
+                'none does; method="columns" finds a mixture of policies that does.'
+            )
         return ""
     return (
         f"This is a mixture: draw one of {len(policy.shares)} policies by its share at the start, and keep to it; "
