@@ -514,7 +514,7 @@ def test_an_interrupt_of_a_long_solve_returns_the_best_so_far_with_its_gap(here)
         env={**os.environ, "FORCE_COLOR": "1"},  # shows the progress bar without a terminal
     ) as process:
         seen, deadline = b"", time.monotonic() + 120
-        while b"closing the gap" not in seen:
+        while b"Ctrl-C: best so far" not in seen:
             assert time.monotonic() < deadline
             seen += os.read(process.stderr.fileno(), 4096)
         process.send_signal(signal.SIGINT)

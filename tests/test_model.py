@@ -258,7 +258,7 @@ def test_duplicates_do_not_hide_a_negative_probability():
 
 
 @pytest.mark.parametrize("index", [2, -1, 10**8, -(10**8)])
-@pytest.mark.parametrize("form", ["csr", "csc", "bsr", "coo"])
+@pytest.mark.parametrize("form", ["csr", "csc", "bsr", "coo", "lil"])
 def test_indices_out_of_range(form, index):
     """In a process of its own, for SciPy's conversions trust the indices and write wherever they point to."""
     code = f"""
@@ -268,6 +268,10 @@ def matrix():
     if form == "coo":
         P = sp.coo_array(np.eye(2))
         P.coords[0][:] = index  # checked by SciPy when it is made, but not afterwards
+        return P
+    if form == "lil":
+        P = sp.lil_array(np.eye(2))
+        P.rows[1] = [{index}]
         return P
     data = np.ones((2, 1, 1)) if form == "bsr" else np.ones(2)
     return getattr(sp, form + "_array")((data, index, np.array([0, 1, 2])), shape=(2, 2))
@@ -658,7 +662,8 @@ anything = st.one_of(
     numbers,
     st.text(max_size=3),
     st.binary(max_size=3),
-    st.recursive(numbers, lambda inner: st.lists(inner, max_size=3), max_leaves=8),
+    st.lists(numbers, max_size=3),
+    st.lists(st.lists(st.lists(numbers, max_size=2), max_size=2), max_size=2),
     st.builds(lambda n: [sp.eye_array(n, format="csr")] * n, st.integers(0, 3)),
 )
 

@@ -27,11 +27,10 @@ class Progress:
         self._began = time.monotonic()
         self._first_gap = 0.0
         self._bar = progress.Progress(
-            progress.TextColumn("closing the gap"),
-            progress.BarColumn(),
+            progress.BarColumn(bar_width=16),
             progress.TextColumn("{task.description}"),
             progress.TimeElapsedColumn(),
-            progress.TextColumn("[dim]Ctrl-C keeps the best so far"),
+            progress.TextColumn("[dim]Ctrl-C: best so far"),
             console=console,
             transient=True,
         )
@@ -54,9 +53,7 @@ class Progress:
             self._bar.start()
         digits = math.log(max(self._first_gap / self._goal, 1 + 1e-9))
         done = math.log(self._first_gap / gap) / digits
-        self._bar.update(
-            self._task, completed=done, description=f"gap {gap:.1e}, welfare {reached:.6g}, {queries} queries"
-        )
+        self._bar.update(self._task, completed=done, description=f"gap {gap:.1e}, welfare {reached:.6g}")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
