@@ -205,7 +205,7 @@ def test_a_mixture_is_explained_and_written(run, here):
     examples.stay_or_leave().save("m.npz")
     code, out, _ = run("solve", "m.npz", "--average", "-o", "mixture.npz")
     assert code == 0
-    assert "The answer is a mixture" in " ".join(out.split())
+    assert "This is a mixture" in " ".join(out.split())
     with np.load("mixture.npz", allow_pickle=False) as file:
         assert {"shares", "policies"} < set(file.files)
         mixture = eh.Mixture(file["shares"], file["policies"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from rich import progress
 from rich.console import Console
@@ -17,6 +19,9 @@ class Progress:
     """Shows the closing gap on standard error, if asked to, or if that is a terminal and the solve takes a while.
 
     Gaps shrink by factors, so the bar shows how many of the digits asked for have been reached.
+
+    While it is open, the first Ctrl-C waits for the query under way, so that none is lost in the middle of something;
+    the second one takes effect at once.
     """
 
     def __init__(self, goal: float, wanted: bool | None, also: Callable[[float, float, int], None] | None) -> None:
@@ -35,12 +40,24 @@ class Progress:
             transient=True,
         )
         self._task: progress.TaskID | None = None
+        self._listening = self._interrupted = False
 
     def __enter__(self) -> Progress:
+        in_charge = threading.current_thread() is threading.main_thread()
+        if in_charge and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._note_interrupt)
+            self._listening = True
         return self
 
+    def _note_interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self._interrupted:
+            raise KeyboardInterrupt
+        self._interrupted = True
+
     def report(self, reached: float, bound: float, queries: int) -> None:
-        """One more query has been answered."""
+        """One more query has been answered; an interrupt that came meanwhile is raised now."""
+        if self._interrupted:
+            raise KeyboardInterrupt
         if self._also is not None:
             self._also(reached, bound, queries)
         gap = max(bound - reached, self._goal)
@@ -58,5 +75,7 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._listening:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         if self._task is not None:
             self._bar.stop()

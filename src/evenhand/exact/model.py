@@ -306,9 +306,11 @@ def _as_csr(matrix: Any) -> sp.csr_array:
             for index, size in zip(matrix.coords, matrix.shape, strict=True):
                 if len(index) != len(matrix.data) or index.min(initial=0) < 0 or index.max(initial=0) >= size:
                     raise ValueError(f"indices must lie between 0 and {size - 1}")
+        converted = sp.csr_array(matrix, dtype=np.float64)
+        converted.check_format(full_check=True)
     except ValueError as error:
         raise InputError(f"transitions is not a well-formed sparse matrix: {error}.") from None
-    return sp.csr_array(matrix, dtype=np.float64)
+    return converted
 
 
 def _check_rows(matrix: sp.csr_array, A: int) -> sp.csr_array:
