@@ -512,6 +512,7 @@ def test_an_interrupt_of_a_long_solve_returns_the_best_so_far_with_its_gap(here)
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "FORCE_COLOR": "1"},  # shows the progress bar without a terminal
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run in the background
     ) as process:
         seen, deadline = b"", time.monotonic() + 120
         while b"Ctrl-C: best so far" not in seen:

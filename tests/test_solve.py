@@ -1,6 +1,8 @@
 """The exact solver against brute force, against other solvers, and against what must be true of any answer."""
 
+import contextlib
 import itertools
+import signal
 
 import cvxpy as cp
 import hypothesis.strategies as st
@@ -344,6 +346,26 @@ def test_rare_ways_out_are_worth_waiting_for(method, p, good, bad):
     solution = eh.solve(gamble(p, good, bad).model(), "ggf", criterion="average", method=method)
     assert solution.welfare + solution.gap >= good * (1 - 1e-12)
     assert solution.welfare <= good * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("p", [1e-8, 1e-12, 1e-15, 1e-17, 1e-100, 5e-324])
+def test_transitions_too_rare_to_compute_with(p):
+    """1 − p may be 1 in floating point: the answer is a finite one with an honest gap, or a refusal."""
+    circle = np.array([[0, 1 - p, p], [1, 0, 0], [0, 0, 1]])
+    wait = np.array([[1, 0, 0], [0, 1 - p, p], [0, 0, 1]])
+    rewards = np.zeros((3, 2, 2))
+    rewards[0], rewards[1], rewards[2] = (1, 0), (0, 1), (2, 2)
+    for transitions, gamma in itertools.product(([circle], [circle, wait]), (0.9, 0.99999, AVERAGE)):
+        A = len(transitions)
+        for method in ("lp", "columns", "auto"):
+            try:
+                model = eh.MOMDP(np.array(transitions), rewards[:, :A], [1, 0, 0])
+                solution = eh.solve(model, "ggf", method=method, **question(gamma))
+            except eh.InputError:
+                continue
+            assert np.isfinite([*solution.returns, solution.welfare, solution.gap]).all()
+            if gamma == AVERAGE and p > 1e-16:
+                assert solution.welfare + solution.gap >= 2 - 1e-9
 
 
 # Independent solvers
@@ -802,6 +824,43 @@ def test_an_interrupt_keeps_the_bound_that_was_proven():
     _, bound, _ = interrupt.seen[-1]
     assert solution.status == "interrupted"
     assert solution.welfare + solution.gap == pytest.approx(bound, abs=1e-6)
+
+
+@pytest.fixture
+def usual_ctrl_c():
+    """Python's own handler, which pytest's worker processes have switched off."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("text", ["ggf", "leximin", "nash"])
+def test_ctrl_c(usual_ctrl_c, text):
+    """The real signal, in the middle of a solve; afterwards Ctrl-C is what it was before."""
+    raw = dense(np.random.default_rng(0), 5, 3, 5)
+    raw = raw.with_rewards(raw.rewards**2 + 0.01)
+
+    def press(_reached, _bound, queries):
+        if queries == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    solution = eh.solve(raw.model(), text, gamma=0.9, method="columns", report=press)
+    assert solution.status == "interrupted"
+    assert solution.queries <= 4
+    check_answer(raw, solution, 0.9, eh.welfare(text, 5))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_ctrl_c_is_what_it_was_after_an_error_too(usual_ctrl_c, error):
+    def broken(*_):
+        raise error
+
+    with contextlib.suppress(error):
+        eh.solve(MODEL, "ggf", gamma=0.9, method="columns", report=broken)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize("query", [1, 2, 3])
