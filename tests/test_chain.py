@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from scipy.linalg import null_space
 
+from evenhand.errors import IllConditioned
 from evenhand.exact import chain, linear
 
 TWO_CYCLE = np.array([[0.0, 1.0], [1.0, 0.0]])
@@ -188,7 +189,7 @@ def test_reference_state_that_is_hardly_visited():
 
 def test_failure_to_converge_is_an_error():
     P, _ = birth_death(np.full(99, 0.1), np.full(99, 0.1))
-    with forced(GTH_STATES=0, LU_FILL=0, STEPS=3, ROUNDS=0), pytest.raises(RuntimeError, match="not solved"):
+    with forced(GTH_STATES=0, LU_FILL=0, STEPS=3, ROUNDS=0), pytest.raises(IllConditioned, match="not solved"):
         chain.stationary_of_class(P)
 
 

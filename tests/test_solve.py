@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import signal
+import sys
 
 import cvxpy as cp
 import hypothesis.strategies as st
@@ -851,6 +852,19 @@ def test_ctrl_c(usual_ctrl_c, text):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_is_not_lost(usual_ctrl_c, monkeypatch):
+    """While the linear program runs nobody reports; who solves many small models in a loop must still get out."""
+    whole = sys.modules["evenhand.exact.solve"]
+
+    def press_and_solve(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return solve_ggf_program(*arguments)
+
+    monkeypatch.setattr(whole, "solve_ggf_program", press_and_solve)
+    with contextlib.suppress(KeyboardInterrupt):
+        assert eh.solve(MODEL, "ggf", gamma=0.9, method="lp").status == "interrupted"
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])

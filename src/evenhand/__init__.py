@@ -1,7 +1,7 @@
 """evenhand: fair policies for decisions that affect several users at once."""
 
 from evenhand import metrics
-from evenhand.errors import Infeasible, InputError
+from evenhand.errors import IllConditioned, Infeasible, InputError
 from evenhand.exact.bounds import ErrorBound, error_bound
 from evenhand.exact.model import MOMDP
 from evenhand.exact.policies import Mixture, evaluate
@@ -25,6 +25,7 @@ __all__ = [
     "MOMDP",
     "AlphaFair",
     "ErrorBound",
+    "IllConditioned",
     "Infeasible",
     "InputError",
     "Leximin",

@@ -40,7 +40,7 @@ class Progress:
             transient=True,
         )
         self._task: progress.TaskID | None = None
-        self._listening = self._interrupted = False
+        self._listening = self._interrupted = self._heard = False
 
     def __enter__(self) -> Progress:
         in_charge = threading.current_thread() is threading.main_thread()
@@ -57,6 +57,7 @@ class Progress:
     def report(self, reached: float, bound: float, queries: int) -> None:
         """One more query has been answered; an interrupt that came meanwhile is raised now."""
         if self._interrupted:
+            self._heard = True
             raise KeyboardInterrupt
         if self._also is not None:
             self._also(reached, bound, queries)
@@ -79,3 +80,5 @@ class Progress:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         if self._task is not None:
             self._bar.stop()
+        if self._interrupted and not self._heard and kind is None:
+            raise KeyboardInterrupt  # there was no query to wait for, and who loops over small models wants to get out

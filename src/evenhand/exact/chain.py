@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from jaxtyping import Float, Integer
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
+from evenhand.errors import IllConditioned
 from evenhand.exact.linear import ACCEPTED, solve_linear
 
 Chain = Float[np.ndarray, "S S"] | sp.csr_array | sp.csr_matrix
@@ -50,7 +51,7 @@ def stationary_of_class(P: Chain) -> Float[np.ndarray, "S"]:
     x = np.maximum(x / x.sum(), 0.0)  # rounding may leave negative entries
     x /= x.sum()
     if not np.abs(x @ P - x).sum() <= ACCEPTED:
-        raise RuntimeError(f"The stationary distribution of {S} states was not found to within {ACCEPTED:g}.")
+        raise IllConditioned(f"The stationary distribution of {S} states was not found to within {ACCEPTED:g}.")
     return x
 
 

@@ -12,6 +12,8 @@ from jaxtyping import Float, Integer
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import SuperLU, gmres, splu
 
+from evenhand.errors import IllConditioned
+
 FEW = 200  # states for which factors cost next to nothing
 CHECK = 8  # sweeps between two looks at what they have achieved
 LU_IN_SWEEPS = 5.0  # measured on grids: one sparse LU costs about this times √S sweeps
@@ -101,7 +103,7 @@ def solve_linear(
                         sp.eye_array(len(b)) - step, rest[at], rtol=1e-6, atol=enough, restart=50, maxiter=20
                     )[0]
     if not excess(residual()) <= ACCEPTED:
-        raise RuntimeError(
+        raise IllConditioned(
             f"A linear system of {len(b)} states was not solved to within {ACCEPTED:g}. Either the chain "
             "mixes too slowly to iterate and is too entangled to factorise, or some transitions are too rare."
         )
@@ -110,12 +112,17 @@ def solve_linear(
 
 def factorise(M: sp.csr_array) -> SuperLU:
     """LU factors of I − M. It is diagonally dominant: pivots stay on the diagonal, and the order saves fill-in."""
-    return splu(
-        (sp.eye_array(M.shape[0]) - M).tocsc(),
-        permc_spec="MMD_AT_PLUS_A",
-        diag_pivot_thresh=0.0,
-        options={"SymmetricMode": True},
-    )
+    try:
+        return splu(
+            (sp.eye_array(M.shape[0]) - M).tocsc(),
+            permc_spec="MMD_AT_PLUS_A",
+            diag_pivot_thresh=0.0,
+            options={"SymmetricMode": True},
+        )
+    except RuntimeError:  # where the way out of some states has a probability below the last digit of 1
+        raise IllConditioned(
+            f"A linear system of {M.shape[0]} states is singular in floating point: some transitions are too rare."
+        ) from None
 
 
 def lu_is_affordable(M: sp.csr_array) -> bool:

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float, Integer
 
-from evenhand.errors import InputError
+from evenhand.errors import IllConditioned, InputError
 from evenhand.exact.columns import ColumnGeneration, Report
 from evenhand.exact.lp import solve_ggf_program
 from evenhand.exact.model import MOMDP
@@ -165,16 +165,22 @@ def _read_off(
 ) -> Evaluated:
     """The first stationary policy that is good enough, or else the best."""
     best: Evaluated | None = None
+    refusal: IllConditioned | None = None
     value = -np.inf
     loss = 0.25 * goal / max(float(model.reward_span.max()), 1e-300)
     for policy in candidates(model, visits, elsewhere, gamma, min(loss, 0.5)):
-        candidate = evaluated(model, policy, gamma)
+        try:
+            candidate = evaluated(model, policy, gamma)
+        except IllConditioned as error:  # another candidate may still be possible to evaluate
+            refusal = error
+            continue
         worth = _value(welfare, candidate.returns)
         if best is None or worth > value:
             best, value = candidate, worth
         if upper - value <= goal:
             break
-    assert best is not None
+    if best is None:
+        raise refusal or IllConditioned("No policy of this model could be evaluated.")
     return best
 
 
