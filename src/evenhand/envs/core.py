@@ -1,0 +1,39 @@
+"""Pure environments: functions of arrays and a random key, so that whole training runs can be compiled."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+from jaxtyping import Array, Float
+
+from evenhand.types import Actions, Box, PRNGKey, Step
+
+
+@runtime_checkable
+class PureEnv(Protocol):
+    """An environment without hidden state: `reset` and `step` are pure functions that JAX can trace.
+
+    Episodes are not restarted by the environment: whoever steps it looks at `terminated` and `truncated`.
+    """
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """The names of the D users, in the order of the reward's components."""
+
+    @property
+    def observation_space(self) -> Box:
+        """Observations are float32 vectors."""
+
+    @property
+    def action_space(self) -> Actions:
+        """Whole numbers, or float32 vectors."""
+
+    @property
+    def reward_space(self) -> Box:
+        """Bounds on the D rewards of one step."""
+
+    def reset(self, key: PRNGKey) -> tuple[Any, Float[Array, " O"]]:
+        """A first state and its observation."""
+
+    def step(self, state: Any, action: Any, key: PRNGKey) -> Step:
+        """Take an action."""
