@@ -1,0 +1,154 @@
+"""Advantage actor-critic for the welfare of D returns; plain A2C is the case D = 1.
+
+One gradient step on every rollout: −Σ_k w_k log π(a|s) A_k with w = W′(J) (the paper's section 4).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Shaped
+
+from evenhand.agents.actor_critic import (
+    ActorCritic,
+    State,
+    act,
+    acting,
+    critic,
+    explore,
+    flat,
+    inputs,
+    mode,
+    new_state,
+    policy,
+    shortened,
+    take_in,
+    welfare_weights,
+)
+from evenhand.agents.config import Schedule, hyperparameters, scheduled
+from evenhand.agents.estimators import advantages, explained_variance
+from evenhand.agents.problem import Problem
+from evenhand.types import PRNGKey, Transitions
+
+__all__ = ["Config", "State", "act", "acting", "explore", "impossible", "initialise", "mode", "reported", "update"]
+
+
+@hyperparameters
+class Config:
+    """Hyperparameters of A2C."""
+
+    gamma: float = 0.99
+    """Discount factor; up to 0.99999."""
+    envs: int = 10
+    """Environments side by side."""
+    rollout: int = 10
+    """Steps in each environment between two updates."""
+    learning_rate: float = 7e-4
+    """Step size of RMSprop."""
+    learning_rate_schedule: Schedule = "constant"
+    """Constant, or falling linearly to zero."""
+    rmsprop_decay: float = 0.99
+    """How slowly RMSprop forgets the size of gradients."""
+    rmsprop_epsilon: float = 1e-5
+    """Keeps its steps small where gradients vanish."""
+    gae_lambda: float = 1.0
+    """λ of the advantage estimates: 1 makes them n-step returns, n reaching to the end of the rollout."""
+    entropy: float = 0.01
+    """Weight of the policy's entropy."""
+    value: float = 0.25
+    """Weight of the critic's loss."""
+    gradient_norm: float = 0.5
+    """Longer gradients are shortened to this."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Hidden layers of actor and critic."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """Of the hidden layers; outputs are linear."""
+    normalise_advantages: bool = False
+    """Scale advantages so that their weighted sum has deviation 1."""
+    normalise_observations: bool = False
+    """By their running mean and deviation."""
+    normalise_rewards: bool = False
+    """Divide all rewards by one running deviation of the discounted returns."""
+    reward_scale: float | None = None
+    """Multiply rewards by this; 1 − γ by default, so that returns have the size of rewards."""
+    weight_width: float = 0.0
+    """A GGF's weights pass from one order of the users to another over this band of returns, relative to their mean
+    size; 0, the paper's rule, is a jump."""
+    initial_states: int = 64
+    """Over how many of the latest initial states J is averaged, rounded up to a multiple of the environments."""
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps of one rollout."""
+        return self.envs * self.rollout
+
+
+def impossible(config: Config) -> str | None:
+    """What is impossible about the settings, in words."""
+    return None
+
+
+def reported(problem: Problem) -> dict[str, tuple[int, ...]]:
+    """The shapes of what `update` reports."""
+    scalars = ("policy_loss", "value_loss", "entropy", "explained_variance")
+    return dict.fromkeys(scalars, ()) | {"J": (problem.D,), "weights": (problem.D,)}
+
+
+def initialise(config: Config, problem: Problem, seed: int) -> State:
+    """Random networks; nothing seen."""
+    return new_state(config, problem, seed, _rmsprop(config))
+
+
+def update(
+    config: Config,
+    problem: Problem,
+    state: State,
+    transitions: Transitions,
+    key: PRNGKey,
+    remaining: Float[Array, ""],
+) -> tuple[State, dict[str, Array]]:
+    """Learn from one rollout; `remaining` is the share of the training still to come."""
+    state, reward = take_in(config, state, transitions)
+    x = inputs(state, jnp.stack([transitions.observation, transitions.next_observation]))
+    value, next_value = critic(config, state.params, x)
+    advantage = advantages(
+        reward, value, next_value, transitions.terminated, transitions.truncated, config.gamma, config.gae_lambda
+    )
+    J, weights = welfare_weights(config, problem, state)
+    weighted = advantage @ weights
+    if config.normalise_advantages:
+        weighted = weighted / (jnp.std(weighted) + 1e-8)
+    target = advantage + value
+    gradient, facts = jax.grad(loss, argnums=2, has_aux=True)(
+        config, problem, state.params, flat(x[0]), flat(transitions.action), flat(weighted), flat(target)
+    )
+    change, optimiser = _rmsprop(config).update(shortened(gradient, config.gradient_norm), state.optimiser)
+    learning_rate = scheduled(config.learning_rate, config.learning_rate_schedule, remaining)
+    params = jax.tree.map(lambda p, c: p - learning_rate * c, state.params, change)
+    report = facts | {"J": J, "weights": weights, "explained_variance": explained_variance(value, target)}
+    return state._replace(params=params, optimiser=optimiser), report
+
+
+def loss(
+    config: Config,
+    problem: Problem,
+    params: ActorCritic,
+    x: Float[Array, "B O"],
+    action: Shaped[Array, "B *a"],
+    advantage: Float[Array, " B"],
+    target: Float[Array, "B D"],
+) -> tuple[Float[Array, ""], dict[str, Array]]:
+    """−mean(log π(a|s) Σ_k w_k A_k) + c_v mean (V − target)² − c_e entropy, given Σ_k w_k A_k."""
+    pi = policy(config, problem, params, x)
+    policy_loss = -jnp.mean(pi.log_prob(action) * advantage)
+    value_loss = jnp.mean((critic(config, params, x) - target) ** 2)
+    entropy = jnp.mean(pi.entropy())
+    facts = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+    return policy_loss + config.value * value_loss - config.entropy * entropy, facts
+
+
+def _rmsprop(config: Config) -> optax.GradientTransformation:
+    return optax.scale_by_rms(decay=config.rmsprop_decay, eps=config.rmsprop_epsilon, eps_in_sqrt=True)

@@ -1,0 +1,279 @@
+"""Deep Q-learning for the welfare of D returns; plain DQN is the case D = 1.
+
+The network has outputs Q(s, a) ∈ ℝ^D for every action. The target of Q(s, a) is r + γ Q̄(s′, a*), with Q̄ the target
+network and a* the action for which the welfare of r + γ Q̄(s′, ·) is largest (the paper's section 4). Its policies are
+deterministic, and greedy for the welfare of what is still to come in each state: where fair policies must be random,
+or remember what was already shared out, this is a limit that no training overcomes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int
+
+from evenhand.agents.config import Schedule, hyperparameters, scheduled
+from evenhand.agents.fairness import worth
+from evenhand.agents.networks import MLP, apply_mlp, new_mlp
+from evenhand.agents.normalise import (
+    RewardScale,
+    Running,
+    no_rewards_seen,
+    normalised,
+    nothing_seen,
+    reward_factor,
+    rewards_seen,
+    seen,
+)
+from evenhand.agents.problem import Problem
+from evenhand.agents.replay import Memory, Sample, draw, empty_memory, store
+from evenhand.types import PRNGKey, Transitions
+
+__all__ = ["Config", "State", "act", "acting", "explore", "impossible", "initialise", "mode", "reported", "update"]
+
+
+@hyperparameters
+class Config:
+    """Hyperparameters of DQN."""
+
+    gamma: float = 0.99
+    """Discount factor; up to 0.99999."""
+    envs: int = 1
+    """Environments side by side."""
+    rollout: int = 4
+    """Steps in each environment between two rounds of learning."""
+    gradient_steps: int = 1
+    """Gradient steps in each round."""
+    batch: int = 64
+    """Remembered steps in one gradient step."""
+    memory: int = 50_000
+    """How many steps are remembered."""
+    learning_starts: int = 1_000
+    """Steps before the first round of learning."""
+    learning_rate: float = 1e-3
+    """Step size of Adam."""
+    learning_rate_schedule: Schedule = "constant"
+    """Constant, or falling linearly to zero."""
+    adam_epsilon: float = 1e-8
+    """Keeps Adam's steps small where gradients vanish."""
+    target_interval: int = 500
+    """Steps between two copies of the network to the target network."""
+    double: bool = False
+    """Let the network itself, not the target network, choose a* (double DQN)."""
+    exploration_start: float = 1.0
+    """Probability of a random action at the beginning."""
+    exploration_end: float = 0.02
+    """Probability of a random action in the end."""
+    exploration_fraction: float = 0.1
+    """Share of the training over which it falls, linearly."""
+    gradient_norm: float = 10.0
+    """Longer gradients are shortened to this."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Hidden layers."""
+    activation: Literal["tanh", "relu"] = "relu"
+    """Of the hidden layers."""
+    output_activation: Literal["linear", "relu"] = "linear"
+    """Of the outputs; relu, as in the paper's table, cannot learn negative returns."""
+    normalise_observations: bool = False
+    """By their running mean and deviation."""
+    normalise_rewards: bool = False
+    """Divide all rewards by one running deviation of the discounted returns."""
+    reward_scale: float | None = None
+    """Multiply rewards by this; 1 − γ by default, so that returns have the size of rewards."""
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps of one rollout."""
+        return self.envs * self.rollout
+
+    @property
+    def room(self) -> int:
+        """Steps remembered, rounded up to whole rollouts."""
+        return -(-self.memory // self.steps_per_update) * self.steps_per_update
+
+
+class State(NamedTuple):
+    """All that changes while learning."""
+
+    network: MLP
+    target: MLP
+    optimiser: optax.OptState
+    memory: Memory
+    steps: Int[Array, ""]
+    observations: Running | None
+    rewards: RewardScale | None
+
+
+def impossible(config: Config) -> str | None:
+    """What is impossible about the settings, in words."""
+    if config.batch > config.memory:
+        return f"a batch of {config.batch} steps cannot be drawn from a memory of {config.memory}."
+    if config.learning_starts > config.memory:
+        return f"learning starts after {config.learning_starts} steps, but only {config.memory} are remembered."
+    if config.steps_per_update > config.memory:
+        return f"a rollout of {config.envs} × {config.rollout} steps does not fit in a memory of {config.memory}."
+    return None
+
+
+def reported(problem: Problem) -> dict[str, tuple[int, ...]]:
+    """The shapes of what `update` reports."""
+    return {"value_loss": (), "mean_q": ()}
+
+
+def initialise(config: Config, problem: Problem, seed: int) -> State:
+    """A random network; nothing seen."""
+    sizes = (problem.observation_size, *config.hidden, problem.actions.n * problem.D)
+    network = new_mlp(np.random.default_rng(seed), sizes, "uniform")
+    return State(
+        network=network,
+        target=jax.tree.map(jnp.copy, network),
+        optimiser=_adam(config).init(network),
+        memory=empty_memory(config.room, problem.observation_size, problem.D),
+        steps=jnp.array(0, jnp.int32),
+        observations=nothing_seen(problem.observation_size) if config.normalise_observations else None,
+        rewards=no_rewards_seen(config.envs, problem.D) if config.normalise_rewards else None,
+    )
+
+
+def acting(state: Any) -> Any:
+    """Only what acting needs."""
+    return state._replace(target=(), optimiser=(), memory=None, steps=None, rewards=None)
+
+
+def mode(config: Config, problem: Problem, state: State, observation: Float[Array, "N O"]) -> Int[Array, " N"]:
+    """The action whose Q has the largest welfare."""
+    Q = action_values(config, problem, state.network, _inputs(state, observation))
+    return jnp.argmax(worth(problem.welfare, Q), axis=-1).astype(jnp.int32)
+
+
+def act(
+    config: Config, problem: Problem, state: State, observation: Float[Array, "N O"], key: PRNGKey
+) -> Int[Array, " N"]:
+    """The same: what was learnt is a deterministic policy."""
+    return mode(config, problem, state, observation)
+
+
+def explore(
+    config: Config,
+    problem: Problem,
+    state: State,
+    observation: Float[Array, "N O"],
+    key: PRNGKey,
+    remaining: Float[Array, ""],
+) -> Int[Array, " N"]:
+    """Now and then a random action."""
+    done = jnp.clip((1.0 - remaining) / jnp.maximum(config.exploration_fraction, 1e-9), 0.0, 1.0)
+    epsilon = config.exploration_start + done * (config.exploration_end - config.exploration_start)
+    N, A = observation.shape[0], problem.actions.n
+    drawn = jax.random.uniform(key, (2, N))
+    anything = jnp.minimum((drawn[0] * A).astype(jnp.int32), A - 1)
+    return jnp.where(drawn[1] < epsilon, anything, mode(config, problem, state, observation))
+
+
+def update(
+    config: Config,
+    problem: Problem,
+    state: State,
+    transitions: Transitions,
+    key: PRNGKey,
+    remaining: Float[Array, ""],
+) -> tuple[State, dict[str, Array]]:
+    """Remember the rollout and learn from what is remembered; `remaining` is the share of the training to come."""
+    state = _take_in(config, state, transitions)
+    learning_rate = scheduled(config.learning_rate, config.learning_rate_schedule, remaining)
+    factor = _reward_factor(config, state)
+
+    def descend(
+        learner: tuple[MLP, optax.OptState], key: PRNGKey
+    ) -> tuple[tuple[MLP, optax.OptState], dict[str, Array]]:
+        network, optimiser = learner
+        sample = draw(state.memory, key, config.batch)
+        sample = sample._replace(
+            observation=_inputs(state, sample.observation),
+            next_observation=_inputs(state, sample.next_observation),
+            reward=factor * sample.reward,
+        )
+        goal = targets(config, problem, network, state.target, sample)
+        gradient, facts = jax.grad(loss, argnums=2, has_aux=True)(config, problem, network, sample, goal)
+        length = optax.tree.norm(gradient)
+        gradient = jax.tree.map(lambda g: g * jnp.minimum(1.0, config.gradient_norm / (length + 1e-12)), gradient)
+        change, optimiser = _adam(config).update(gradient, optimiser)
+        network = jax.tree.map(lambda p, c: p - learning_rate * c, network, change)
+        return (network, optimiser), facts
+
+    def learn(_: None) -> tuple[tuple[MLP, optax.OptState], dict[str, Array]]:
+        keys = jax.random.split(key, config.gradient_steps)
+        learner, facts = jax.lax.scan(descend, (state.network, state.optimiser), keys)
+        return learner, {name: jnp.mean(fact) for name, fact in facts.items()}
+
+    def wait(_: None) -> tuple[tuple[MLP, optax.OptState], dict[str, Array]]:
+        return (state.network, state.optimiser), {"value_loss": jnp.array(0.0), "mean_q": jnp.array(0.0)}
+
+    (network, optimiser), facts = jax.lax.cond(state.steps >= config.learning_starts, learn, wait, None)
+    before = state.steps - config.steps_per_update
+    due = state.steps // config.target_interval > before // config.target_interval
+    target = jax.tree.map(lambda new, old: jnp.where(due, new, old), network, state.target)
+    return state._replace(network=network, target=target, optimiser=optimiser), facts
+
+
+def targets(config: Config, problem: Problem, network: MLP, target: MLP, sample: Sample) -> Float[Array, "B D"]:
+    """r + γ Q̄(s′, a*), a* maximising the welfare of r + γ Q̄(s′, ·); r alone where the episode has ended."""
+    goes_on = jnp.where(sample.terminated, 0.0, config.gamma)[:, None, None]
+    reward = sample.reward[:, None, :]
+    possible = reward + goes_on * action_values(config, problem, target, sample.next_observation)
+    judged = possible
+    if config.double:
+        judged = reward + goes_on * action_values(config, problem, network, sample.next_observation)
+    best = jnp.argmax(worth(problem.welfare, judged), axis=-1)
+    return _chosen(possible, best)
+
+
+def loss(
+    config: Config, problem: Problem, network: MLP, sample: Sample, target: Float[Array, "B D"]
+) -> tuple[Float[Array, ""], dict[str, Array]]:
+    """Huber's loss of Q(s, a) − target: quadratic up to 1 and linear beyond."""
+    chosen = _chosen(action_values(config, problem, network, sample.observation), sample.action)
+    value_loss = jnp.mean(optax.losses.huber_loss(chosen, target))
+    return value_loss, {"value_loss": value_loss, "mean_q": jnp.mean(chosen)}
+
+
+def action_values(config: Config, problem: Problem, network: MLP, x: Float[Array, "B O"]) -> Float[Array, "B A D"]:
+    """Q(x, ·)."""
+    Q = apply_mlp(network, x, config.activation).reshape(x.shape[0], problem.actions.n, problem.D)
+    return jax.nn.relu(Q) if config.output_activation == "relu" else Q
+
+
+def _chosen(values: Float[Array, "B A D"], action: Int[Array, " B"]) -> Float[Array, "B D"]:
+    # A one-hot product, not a gather: its derivative is a product again, not a scatter.
+    chosen: Bool[Array, "B A"] = action[:, None] == jnp.arange(values.shape[1])[None, :]
+    return jnp.sum(jnp.where(chosen[..., None], values, 0.0), axis=1)
+
+
+def _inputs(state: State, observation: Float[Array, "*batch O"]) -> Float[Array, "*batch O"]:
+    return observation if state.observations is None else normalised(state.observations, observation)
+
+
+def _reward_factor(config: Config, state: State) -> Float[Array, ""] | float:
+    if state.rewards is not None:
+        return reward_factor(state.rewards)
+    return 1.0 - config.gamma if config.reward_scale is None else config.reward_scale
+
+
+def _take_in(config: Config, state: State, transitions: Transitions) -> State:
+    """Remember and count what was seen."""
+    state = state._replace(memory=store(state.memory, transitions), steps=state.steps + config.steps_per_update)
+    if state.rewards is not None:
+        ended = transitions.terminated | transitions.truncated
+        state = state._replace(rewards=rewards_seen(state.rewards, transitions.reward, ended, config.gamma))
+    if state.observations is not None:
+        batch = transitions.observation.reshape(-1, transitions.observation.shape[-1])
+        state = state._replace(observations=seen(state.observations, batch))
+    return state
+
+
+def _adam(config: Config) -> optax.GradientTransformation:
+    return optax.scale_by_adam(eps=config.adam_epsilon)

@@ -1,0 +1,76 @@
+"""Running statistics by which observations and rewards are brought to a common scale."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+
+class Running(NamedTuple):
+    """Mean and variance, entry by entry, of all that was seen."""
+
+    mean: Float[Array, " n"]
+    variance: Float[Array, " n"]
+    number: Float[Array, ""]
+
+
+def nothing_seen(n: int) -> Running:
+    """Mean 0 and variance 1, to be forgotten at once."""
+    return Running(jnp.zeros(n), jnp.ones(n), jnp.array(1e-4))
+
+
+def seen(running: Running, batch: Float[Array, "B n"]) -> Running:
+    """Statistics of the old and the new together (Chan, Golub and LeVeque's update)."""
+    B = batch.shape[0]
+    mean, variance = jnp.mean(batch, 0), jnp.var(batch, 0)
+    total = running.number + B
+    share = B / total
+    delta = mean - running.mean
+    return Running(
+        running.mean + delta * share,
+        running.variance * (1 - share) + variance * share + delta**2 * share * (1 - share),
+        jnp.minimum(total, 1e7),  # beyond that float32 could not count on, and what is new would no longer count
+    )
+
+
+def normalised(running: Running, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+    """(x − mean) / deviation, cut off at ± 10."""
+    scale = jax.lax.rsqrt(running.variance + 1e-8)
+    mean, scale = (jnp.broadcast_to(y, x.shape) for y in (running.mean, scale))
+    return jnp.clip((x - mean) * scale, -10.0, 10.0)
+
+
+class RewardScale(NamedTuple):
+    """The deviation of discounted returns, one number for all objectives: users must stay comparable."""
+
+    returns: Float[Array, "N D"]
+    """The discounted sum of the rewards so far, in each environment."""
+    running: Running
+
+
+def no_rewards_seen(N: int, D: int) -> RewardScale:
+    """Nothing seen yet."""
+    return RewardScale(jnp.zeros((N, D)), nothing_seen(D))
+
+
+def rewards_seen(
+    scale: RewardScale, reward: Float[Array, "T N D"], ended: Bool[Array, "T N"], gamma: Float[Array, ""] | float
+) -> RewardScale:
+    """Follow the discounted sums through the steps and count them all."""
+
+    def onwards(
+        returns: Float[Array, "N D"], now: tuple[Float[Array, "N D"], Bool[Array, "N"]]
+    ) -> tuple[Float[Array, "N D"], Float[Array, "N D"]]:
+        returns = gamma * returns + now[0]
+        return jnp.where(now[1][:, None], 0.0, returns), returns
+
+    last, all_returns = jax.lax.scan(onwards, scale.returns, (reward, ended))
+    return RewardScale(last, seen(scale.running, all_returns.reshape(-1, reward.shape[-1])))
+
+
+def reward_factor(scale: RewardScale) -> Float[Array, ""]:
+    """What to multiply rewards by, so that returns have a deviation of about one."""
+    return jax.lax.rsqrt(jnp.mean(scale.running.variance) + 1e-8)

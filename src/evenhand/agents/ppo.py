@@ -1,0 +1,221 @@
+"""Proximal policy optimisation for the welfare of D returns; plain PPO is the case D = 1.
+
+Each objective has its own critic output and its own advantages; the D surrogate objectives are weighted by
+W′(J) (the paper's section 4). Read from top to bottom: configuration, initialise, update, loss.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Shaped
+
+from evenhand.agents.actor_critic import (
+    ActorCritic,
+    State,
+    act,
+    acting,
+    critic,
+    explore,
+    flat,
+    inputs,
+    mode,
+    new_state,
+    policy,
+    shortened,
+    take_in,
+    welfare_weights,
+)
+from evenhand.agents.config import Schedule, hyperparameters, scheduled
+from evenhand.agents.estimators import advantages, explained_variance
+from evenhand.agents.problem import Problem
+from evenhand.types import PRNGKey, Transitions
+
+__all__ = ["Config", "State", "act", "acting", "explore", "impossible", "initialise", "mode", "reported", "update"]
+
+
+@hyperparameters
+class Config:
+    """Hyperparameters of PPO."""
+
+    gamma: float = 0.99
+    """Discount factor; up to 0.99999."""
+    envs: int = 10
+    """Environments side by side."""
+    rollout: int = 128
+    """Steps in each environment between two updates."""
+    epochs: int = 4
+    """Passes over the steps of one update."""
+    minibatches: int = 4
+    """Parts of one pass, each a gradient step."""
+    learning_rate: float = 3e-4
+    """Step size of Adam."""
+    learning_rate_schedule: Schedule = "constant"
+    """Constant, or falling linearly to zero."""
+    adam_epsilon: float = 1e-5
+    """Keeps Adam's steps small where gradients vanish."""
+    gae_lambda: float = 0.95
+    """λ of the advantage estimates: 1 looks to the end of the rollout, 0 one step ahead."""
+    clip: float = 0.2
+    """How far the probability of an action may move in one update before its gradient is cut off."""
+    clip_schedule: Schedule = "constant"
+    """Constant, or falling linearly to zero."""
+    clip_of: Literal["objective", "welfare"] = "objective"
+    """Clip the surrogate of each objective and then weight them (the paper), or weight advantages and clip once."""
+    value_clip: float | None = None
+    """How far a value may move in one update; no limit by default."""
+    entropy: float = 0.01
+    """Weight of the policy's entropy."""
+    value: float = 0.5
+    """Weight of the critic's loss."""
+    gradient_norm: float = 0.5
+    """Longer gradients are shortened to this."""
+    normalise_advantages: bool = True
+    """Scale advantages so that their weighted sum has mean 0 and deviation 1."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Hidden layers of actor and critic."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """Of the hidden layers; outputs are linear."""
+    normalise_observations: bool = False
+    """By their running mean and deviation."""
+    normalise_rewards: bool = False
+    """Divide all rewards by one running deviation of the discounted returns."""
+    reward_scale: float | None = None
+    """Multiply rewards by this; 1 − γ by default, so that returns have the size of rewards."""
+    weight_width: float = 0.0
+    """A GGF's weights pass from one order of the users to another over this band of returns, relative to their mean
+    size; 0, the paper's rule, is a jump."""
+    initial_states: int = 64
+    """Over how many of the latest initial states J is averaged, rounded up to a multiple of the environments."""
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps of one rollout."""
+        return self.envs * self.rollout
+
+
+class Samples(NamedTuple):
+    """What the loss sees of B steps."""
+
+    x: Float[Array, "B O"]
+    action: Shaped[Array, "B *a"]
+    log_prob: Float[Array, " B"]
+    """Of the action when it was taken."""
+    value: Float[Array, "B D"]
+    advantage: Float[Array, "B D"]
+    target: Float[Array, "B D"]
+    """What the critic should have said."""
+
+
+def impossible(config: Config) -> str | None:
+    """What is impossible about the settings, in words."""
+    if config.steps_per_update % config.minibatches:
+        return (
+            f"the {config.envs} × {config.rollout} steps of a rollout (envs, rollout) cannot be divided "
+            f"into {config.minibatches} minibatches."
+        )
+    return None
+
+
+def reported(problem: Problem) -> dict[str, tuple[int, ...]]:
+    """The shapes of what `update` reports."""
+    scalars = ("policy_loss", "value_loss", "entropy", "kl", "clipped", "explained_variance")
+    return dict.fromkeys(scalars, ()) | {"J": (problem.D,), "weights": (problem.D,)}
+
+
+def initialise(config: Config, problem: Problem, seed: int) -> State:
+    """Random networks; nothing seen."""
+    return new_state(config, problem, seed, _adam(config))
+
+
+def update(
+    config: Config,
+    problem: Problem,
+    state: State,
+    transitions: Transitions,
+    key: PRNGKey,
+    remaining: Float[Array, ""],
+) -> tuple[State, dict[str, Array]]:
+    """Learn from one rollout; `remaining` is the share of the training still to come."""
+    state, reward = take_in(config, state, transitions)
+    x = inputs(state, jnp.stack([transitions.observation, transitions.next_observation]))
+    value, next_value = critic(config, state.params, x)
+    advantage = advantages(
+        reward, value, next_value, transitions.terminated, transitions.truncated, config.gamma, config.gae_lambda
+    )
+    log_prob = policy(config, problem, state.params, x[0]).log_prob(transitions.action)
+    J, weights = welfare_weights(config, problem, state)
+    target = advantage + value
+    if config.normalise_advantages:
+        advantage = _to_scale(advantage, weights)
+    samples = jax.tree.map(flat, Samples(x[0], transitions.action, log_prob, value, advantage, target))
+
+    learning_rate = scheduled(config.learning_rate, config.learning_rate_schedule, remaining)
+    clip = scheduled(config.clip, config.clip_schedule, remaining)
+    Learner = tuple[ActorCritic, optax.OptState]
+
+    def descend(learner: Learner, minibatch: Samples) -> tuple[Learner, dict[str, Array]]:
+        params, optimiser = learner
+        gradient, facts = jax.grad(loss, argnums=2, has_aux=True)(config, problem, params, minibatch, weights, clip)
+        change, optimiser = _adam(config).update(shortened(gradient, config.gradient_norm), optimiser)
+        return (jax.tree.map(lambda p, c: p - learning_rate * c, params, change), optimiser), facts
+
+    def epoch(learner: Learner, key: PRNGKey) -> tuple[Learner, dict[str, Array]]:
+        order = jax.random.permutation(key, config.steps_per_update)
+        shuffled = jax.tree.map(lambda y: y[order].reshape(config.minibatches, -1, *y.shape[1:]), samples)
+        return jax.lax.scan(descend, learner, shuffled)
+
+    keys = jax.random.split(key, config.epochs)
+    (params, optimiser), facts = jax.lax.scan(epoch, (state.params, state.optimiser), keys)
+    report = {name: jnp.mean(fact) for name, fact in facts.items()}
+    report |= {"J": J, "weights": weights, "explained_variance": explained_variance(samples.value, samples.target)}
+    return state._replace(params=params, optimiser=optimiser), report
+
+
+def loss(
+    config: Config,
+    problem: Problem,
+    params: ActorCritic,
+    samples: Samples,
+    weights: Float[Array, " D"],
+    clip: float | Float[Array, ""],
+) -> tuple[Float[Array, ""], dict[str, Array]]:
+    """−Σ_k w_k mean(min(ρ A_k, clip(ρ, 1 ± ε) A_k)) + ½ c_v mean (V − target)² − c_e entropy."""
+    pi = policy(config, problem, params, samples.x)
+    log_ratio = pi.log_prob(samples.action) - samples.log_prob
+    ratio = jnp.exp(log_ratio)[:, None]
+    advantage, w = samples.advantage, jnp.broadcast_to(weights, samples.advantage.shape)
+    if config.clip_of == "welfare":
+        advantage, w = jnp.sum(w * advantage, axis=1, keepdims=True), jnp.ones_like(w[:, :1])
+    clipped = jnp.clip(ratio, 1.0 - clip, 1.0 + clip)
+    surrogate = jnp.mean(jnp.sum(w * jnp.minimum(ratio * advantage, clipped * advantage), axis=1))
+
+    value = critic(config, params, samples.x)
+    error = (value - samples.target) ** 2
+    if config.value_clip is not None:
+        near = samples.value + jnp.clip(value - samples.value, -config.value_clip, config.value_clip)
+        error = jnp.maximum(error, (near - samples.target) ** 2)
+    value_loss = 0.5 * jnp.mean(error)
+    entropy = jnp.mean(pi.entropy())
+    facts = {
+        "policy_loss": -surrogate,
+        "value_loss": value_loss,
+        "entropy": entropy,
+        "kl": jnp.mean(ratio[:, 0] - 1.0 - log_ratio),
+        "clipped": jnp.mean(jnp.abs(ratio[:, 0] - 1.0) > clip),
+    }
+    return -surrogate + config.value * value_loss - config.entropy * entropy, facts
+
+
+def _to_scale(advantage: Float[Array, "T N D"], weights: Float[Array, " D"]) -> Float[Array, "T N D"]:
+    """Centred, and divided by the deviation of their weighted sum: one scale for all, or the weights would lose
+    their meaning."""
+    advantage = advantage - jnp.mean(advantage, axis=(0, 1), keepdims=True)
+    return advantage / (jnp.std(advantage @ weights) + 1e-8)
+
+
+def _adam(config: Config) -> optax.GradientTransformation:
+    return optax.scale_by_adam(eps=config.adam_epsilon)

@@ -1,0 +1,406 @@
+"""How good a policy is: the vector returns of whole episodes, and what they mean for fairness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Integer
+
+from evenhand import metrics
+from evenhand.agents.distributions import to_environment
+from evenhand.envs import resolve
+from evenhand.envs.core import PureEnv
+from evenhand.envs.host import HostEnv
+from evenhand.envs.vector import VectorEnv
+from evenhand.errors import InputError
+from evenhand.loops import Task
+from evenhand.types import Box, PRNGKey
+from evenhand.welfare import Welfare
+
+Measure = Literal["average", "return", "discounted"]
+MOST_STEPS = 100_000
+"""Where an episode is cut off if nothing else ends it."""
+TEST_SEED = 2**31
+"""Added to seeds of evaluations, so that they are none of those used in training."""
+
+
+class Outcome(NamedTuple):
+    """What E episodes came to, for each of D users."""
+
+    total: Float[Array, "E D"]
+    """Sums of rewards."""
+    discounted: Float[Array, "E D"]
+    """(1 − γ) Σ γᵗ r_t."""
+    length: Int[Array, " E"]
+    terminated: Bool[Array, " E"]
+    """Whether the episode ended by itself, not by a time limit."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Test episodes of one policy."""
+
+    objectives: tuple[str, ...]
+    total: Float[np.ndarray, "E D"]
+    """Sums of the rewards of each episode."""
+    discounted: Float[np.ndarray, "E D"]
+    """(1 − γ) Σ γᵗ r_t of each episode: the size of a reward, weighted towards the start."""
+    length: Integer[np.ndarray, " E"]
+    terminated: Bool[np.ndarray, " E"]
+    gamma: float
+    seed: int
+    name: str = "policy"
+
+    @property
+    def episodes(self) -> int:
+        """How many were played."""
+        return len(self.length)
+
+    @property
+    def natural_measure(self) -> Measure:
+        """Sums where episodes end by themselves, rewards per step where only a time limit ends them."""
+        return "return" if self.terminated.any() else "average"
+
+    def of(self, measure: Measure | None = None) -> Float[np.ndarray, "E D"]:
+        """What each user got in each episode, by the measure asked for."""
+        measure = measure or self.natural_measure
+        if measure == "average":
+            return self.total / np.maximum(self.length, 1)[:, None]
+        if measure not in ("return", "discounted"):
+            raise InputError(f'a measure is "average", "return" or "discounted", not {measure!r}.')
+        return self.total if measure == "return" else self.discounted
+
+    def returns(self, measure: Measure | None = None) -> Float[np.ndarray, " D"]:
+        """What each user got, on average over the episodes."""
+        return self.of(measure).mean(axis=0)
+
+    def summary(self, welfare: Welfare, measure: Measure | None = None) -> dict[str, float]:
+        """The welfare of the mean returns (for a GGF the paper's "GGF score"), and how evenly they are shared out."""
+        z = self.returns(measure)
+        return {
+            "welfare": _value(welfare, z),
+            "average": float(z.mean()),
+            "minimum": float(z.min()),
+            "maximum": float(z.max()),
+            "cv": float(metrics.cv(z)) if len(z) > 1 and z.min() >= 0 and z.max() > 0 else float("nan"),
+        }
+
+    def record(self) -> dict[str, Any]:
+        """All of it, as JSON can hold it."""
+        return {
+            "name": self.name,
+            "objectives": list(self.objectives),
+            "gamma": self.gamma,
+            "seed": self.seed,
+            "total": self.total.tolist(),
+            "discounted": self.discounted.tolist(),
+            "length": self.length.tolist(),
+            "terminated": self.terminated.tolist(),
+        }
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> Evaluation:
+        """An evaluation from what `record` made of it."""
+        return Evaluation(
+            objectives=tuple(record["objectives"]),
+            total=np.array(record["total"], float),
+            discounted=np.array(record["discounted"], float),
+            length=np.array(record["length"], int),
+            terminated=np.array(record["terminated"], bool),
+            gamma=float(record["gamma"]),
+            seed=int(record["seed"]),
+            name=str(record["name"]),
+        )
+
+
+def _value(welfare: Welfare, z: Float[np.ndarray, " D"]) -> float:
+    if welfare.needs_positive and z.min() <= 0:
+        return -float("inf")
+    return float(welfare.value(z))
+
+
+# Policies
+
+
+@runtime_checkable
+class Acts(Protocol):
+    """A policy that JAX can trace: actions of the environment for flat observations."""
+
+    def act(self, observation: Float[Array, "N O"], key: PRNGKey) -> Any:
+        """Actions for N observations."""
+
+
+@dataclass(eq=False)
+class Policy:
+    """What was learnt, as a function from observations to actions.
+
+    Policies of PPO and A2C are random where that is fair; `policy.seed(n)` makes their draws reproducible.
+    """
+
+    env: PureEnv | HostEnv
+    task: Task
+    agent: Any
+    """The part of the agent's state that acting needs."""
+    name: str = "policy"
+    _key: Any = field(default=None, repr=False)
+    _draws: int = field(default=0, repr=False)
+
+    def __post_init__(self) -> None:
+        self.seed(0)
+        self._act = jax.jit(self._acted)
+        self._mode = jax.jit(self._most_probable)
+
+    def seed(self, seed: int) -> None:
+        """Begin a new sequence of random draws."""
+        self._key, self._draws = jax.random.key(seed), 0
+
+    def act(self, observation: Float[Array, "N O"], key: PRNGKey) -> Any:
+        """Actions of the environment for N flat observations; can be traced."""
+        task = self.task
+        raw = task.agent.act(task.config, task.problem, self.agent, observation, key)
+        return to_environment(task.actions, raw)
+
+    def _acted(self, agent: Any, observation: Array, key: PRNGKey, draw: Array) -> Array:
+        task, key = self.task, jax.random.fold_in(key, draw)
+        return to_environment(task.actions, task.agent.act(task.config, task.problem, agent, observation, key))
+
+    def _most_probable(self, agent: Any, observation: Array) -> Array:
+        task = self.task
+        return to_environment(task.actions, task.agent.mode(task.config, task.problem, agent, observation))
+
+    def __call__(self, observation: Any, deterministic: bool = False) -> Any:
+        """The environment's own action for one of its observations, or actions for a batch of flat ones [N, O].
+
+        deterministic: the most probable action instead of a random draw; a fair policy may then no longer be fair.
+        """
+        flat = self._flat(observation)
+        batch = np.atleast_2d(flat)
+        if deterministic:
+            actions = np.asarray(self._mode(self.agent, batch))
+        else:
+            self._draws += 1
+            actions = np.asarray(self._act(self.agent, batch, self._key, np.uint32(self._draws)))
+        if flat.ndim == 2:
+            return actions
+        if isinstance(self.env, HostEnv):
+            return self.env.native_action(actions[0])
+        return actions[0] if isinstance(self.task.actions, Box) else int(actions[0])
+
+    def _flat(self, observation: Any) -> Float[np.ndarray, "*N O"]:
+        size = self.task.observation_size
+        if isinstance(observation, (np.ndarray, jax.Array)) and observation.ndim in (1, 2):
+            array = np.asarray(observation, np.float32)
+            if array.shape[-1] == size:
+                return array
+        if isinstance(self.env, HostEnv):
+            return self.env.flatten(observation)
+        raise InputError(f"an observation of {self.env} is a vector of {size} numbers.")
+
+
+@dataclass(frozen=True)
+class RandomPolicy:
+    """Every action equally likely."""
+
+    env: PureEnv | HostEnv
+    name: str = "random"
+
+    def act(self, observation: Float[Array, "N O"], key: PRNGKey) -> Any:
+        """Draw actions."""
+        space, N = self.env.action_space, observation.shape[0]
+        if isinstance(space, Box):
+            low, high = (jnp.broadcast_to(jnp.asarray(bound), (N, space.n)) for bound in (space.low, space.high))
+            return jax.random.uniform(key, (N, space.n), minval=low, maxval=high)
+        return jax.random.randint(key, (N,), 0, space.n)
+
+
+@dataclass(frozen=True)
+class ConstantPolicy:
+    """Always the same action; of a box, the point at this share of the way from its low to its high end."""
+
+    env: PureEnv | HostEnv
+    action: int | float
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        return f"always {self.action}"
+
+    def act(self, observation: Float[Array, "N O"], key: PRNGKey) -> Any:
+        """The action."""
+        space, N = self.env.action_space, observation.shape[0]
+        if isinstance(space, Box):
+            point = space.low + self.action * (space.high - space.low)
+            return jnp.broadcast_to(jnp.asarray(point, jnp.float32), (N, space.n))
+        return jnp.full(N, int(self.action))
+
+
+# Playing
+
+
+def evaluate_policy(
+    env: Any,
+    policy: Any,
+    episodes: int = 50,
+    gamma: float = 0.99,
+    seed: int = 0,
+    arguments: Mapping[str, Any] | None = None,
+    most_steps: int = MOST_STEPS,
+) -> Evaluation:
+    """Play whole test episodes with a policy.
+
+    env: an environment, or its name (see `evenhand.envs.resolve`), with `arguments` for it.
+    policy: what `evenhand.load` gives; "random"; a number, for always that action; or a function from one observation
+        of the environment to one of its actions.
+    seed: the same seed gives the same episodes; it is none of those used in training.
+    most_steps: where to cut off episodes that nothing else ends.
+    """
+    env = resolve(env, arguments or {})
+    if episodes < 1 or most_steps < 1:
+        raise InputError(f"there must be at least one episode and one step, not {episodes} and {most_steps}.")
+    policy = _as_policy(env, policy)
+    play = _play_pure if isinstance(env, PureEnv) and isinstance(policy, Acts) else _play_host
+    outcome = play(env, policy, episodes, gamma, seed, most_steps)
+    for name, values in (("total", outcome.total), ("discounted", outcome.discounted)):
+        if not np.isfinite(values).all():
+            raise InputError(f"the {name} rewards of an episode are not finite: look at the environment's rewards.")
+    return Evaluation(
+        env.objectives,
+        np.asarray(outcome.total, float),
+        np.asarray(outcome.discounted, float),
+        np.asarray(outcome.length),
+        np.asarray(outcome.terminated),
+        gamma,
+        seed,
+        str(getattr(policy, "name", getattr(policy, "__name__", "policy"))),
+    )
+
+
+POLICIES = 'give what evenhand.load gives, "random", an action, or a function from observations to actions'
+
+
+def _as_policy(env: PureEnv | HostEnv, policy: Any) -> Any:
+    if isinstance(policy, str):
+        if policy != "random":
+            raise InputError(f"{policy!r} is no policy: {POLICIES}.")
+        return RandomPolicy(env)
+    if isinstance(policy, (int, float, np.number)) and not isinstance(policy, bool):
+        n = env.action_space.n
+        if not isinstance(env.action_space, Box) and not (int(policy) == policy and 0 <= policy < n):
+            raise InputError(f"there is no action {policy}: they are 0 … {n - 1}.")
+        return ConstantPolicy(env, int(policy) if int(policy) == policy else float(policy))
+    if isinstance(policy, Policy) and (policy.env.observation_space.n, policy.env.action_space) != (
+        env.observation_space.n,
+        env.action_space,
+    ):
+        raise InputError("the policy was trained with other observations or actions than this environment has.")
+    if not isinstance(policy, Acts) and not callable(policy):
+        raise InputError(f"{policy!r} is no policy: {POLICIES}.")
+    return policy
+
+
+def _play_pure(env: PureEnv, policy: Acts, episodes: int, gamma: float, seed: int, most_steps: int) -> Outcome:
+    key = jax.random.key(TEST_SEED + seed)
+    play = jax.jit(partial(play_pure, env, policy.act, episodes=episodes))
+    return jax.device_get(play(key=key, gamma=gamma, most=most_steps))
+
+
+def play_pure(
+    env: PureEnv, act: Callable[[Any, PRNGKey], Any], key: PRNGKey, episodes: int, gamma: Any, most: Any
+) -> Outcome:
+    """Play whole episodes side by side, each at most `most` steps long; can be traced."""
+    resetting, key = jax.random.split(key)
+    envs, observation = jax.vmap(env.reset)(jax.random.split(resetting, episodes))
+    nothing = jnp.zeros((episodes, len(env.objectives)))
+    nowhere = jnp.zeros(episodes, bool)
+    Carry = tuple[Any, Array, Array, Outcome, Array, PRNGKey, Array]
+
+    def goes_on(carry: Carry) -> Bool[Array, ""]:
+        return jnp.any(~carry[2]) & (carry[6] < most)
+
+    def step(carry: Carry) -> Carry:
+        envs, observation, over, outcome, discount, key, t = carry
+        key, acting, stepping = jax.random.split(key, 3)
+        after = jax.vmap(env.step)(envs, act(observation, acting), jax.random.split(stepping, episodes))
+        reward = jnp.where(over[:, None], 0.0, after.reward)
+        outcome = Outcome(
+            outcome.total + reward,
+            outcome.discounted + discount * reward,
+            outcome.length + jnp.where(over, 0, 1),
+            outcome.terminated | (after.terminated & ~over),
+        )
+        over = over | after.terminated | after.truncated
+        return after.state, after.observation, over, outcome, discount * gamma, key, t + 1
+
+    start = Outcome(nothing, nothing, jnp.zeros(episodes, jnp.int32), nowhere)
+    discount = 1.0 - jnp.asarray(gamma, jnp.float32)
+    return jax.lax.while_loop(goes_on, step, (envs, observation, nowhere, start, discount, key, jnp.array(0)))[3]
+
+
+def _play_host(env: PureEnv | HostEnv, policy: Any, episodes: int, gamma: float, seed: int, most_steps: int) -> Outcome:
+    """One episode after another in each of a few environments, so that long ones count as much as short ones."""
+    host = env if isinstance(env, HostEnv) else _hosted(env)
+    if not isinstance(policy, Acts):
+        return _play_single(host, policy, episodes, gamma, seed, most_steps)
+    N, D = min(episodes, 8), host.D
+    act = jax.jit(policy.act)
+    key = jax.random.key(TEST_SEED + seed)
+    left = np.array([episodes // N + (i < episodes % N) for i in range(N)])
+    done: list[tuple[np.ndarray, np.ndarray, int, bool]] = []
+    total, discounted = np.zeros((N, D)), np.zeros((N, D))
+    discount, length = np.full(N, 1 - gamma), np.zeros(N, int)
+    with VectorEnv(host, N, TEST_SEED + seed) as envs:
+        observation = envs.reset()
+        t = 0
+        while left.any():
+            t += 1
+            after = envs.step(np.asarray(act(observation, jax.random.fold_in(key, t))))
+            total += after.reward
+            discounted += discount[:, None] * after.reward
+            discount *= gamma
+            length += 1
+            ended = after.terminated | after.truncated | (length >= most_steps)
+            for i in np.flatnonzero(ended):
+                if left[i]:
+                    left[i] -= 1
+                    done.append((total[i].copy(), discounted[i].copy(), int(length[i]), bool(after.terminated[i])))
+                total[i], discounted[i], discount[i], length[i] = 0, 0, 1 - gamma, 0
+            observation = after.observation
+    return _outcome(done)
+
+
+def _play_single(env: HostEnv, policy: Any, episodes: int, gamma: float, seed: int, most_steps: int) -> Outcome:
+    """With a policy that takes the environment's own observations one at a time."""
+    made, done = env.make(), []
+    try:
+        for episode in range(episodes):
+            observation, _ = made.reset(seed=(TEST_SEED + 1000 * seed + episode) % 2**32)
+            total, discounted, discount, ended, length = np.zeros(env.D), np.zeros(env.D), 1 - gamma, False, 0
+            terminated = False
+            while not ended and length < most_steps:
+                observation, reward, terminated, truncated, _ = made.step(policy(observation))
+                total += reward
+                discounted += discount * np.asarray(reward)
+                discount *= gamma
+                length += 1
+                ended = terminated or truncated
+            done.append((total, discounted, length, bool(terminated)))
+    finally:
+        made.close()
+    return _outcome(done)
+
+
+def _outcome(done: list[tuple[np.ndarray, np.ndarray, int, bool]]) -> Outcome:
+    columns: Any = (np.array(column) for column in zip(*done, strict=True))
+    return Outcome(*columns)
+
+
+def _hosted(env: PureEnv) -> HostEnv:
+    from evenhand.envs.gym import GymEnv
+
+    return HostEnv.of(partial(GymEnv, env), type(env).__name__)
