@@ -1,5 +1,10 @@
 """evenhand: fair policies for decisions that affect several users at once."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from evenhand import metrics
 from evenhand.errors import IllConditioned, Infeasible, InputError
 from evenhand.exact.bounds import ErrorBound, error_bound
@@ -18,6 +23,10 @@ from evenhand.welfare import (
     welfare,
 )
 
+if TYPE_CHECKING:
+    from evenhand.judge import Evaluation, Policy, evaluate_policy
+    from evenhand.runs.training import Run, load, resume, train
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -25,6 +34,7 @@ __all__ = [
     "MOMDP",
     "AlphaFair",
     "ErrorBound",
+    "Evaluation",
     "IllConditioned",
     "Infeasible",
     "InputError",
@@ -32,13 +42,36 @@ __all__ = [
     "Maximin",
     "Mixture",
     "Nash",
+    "Policy",
     "RegularizedMaximin",
+    "Run",
     "Solution",
     "Utilitarian",
     "Welfare",
     "error_bound",
     "evaluate",
+    "evaluate_policy",
+    "load",
     "metrics",
+    "resume",
     "solve",
+    "train",
     "welfare",
 ]
+
+# Learning needs JAX, which takes a second to import: whoever only solves models does not wait for it.
+_LEARNING = {
+    "Evaluation": "evenhand.judge",
+    "Policy": "evenhand.judge",
+    "Run": "evenhand.runs.training",
+    "evaluate_policy": "evenhand.judge",
+    "load": "evenhand.runs.training",
+    "resume": "evenhand.runs.training",
+    "train": "evenhand.runs.training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LEARNING:
+        return getattr(importlib.import_module(_LEARNING[name]), name)
+    raise AttributeError(f"module 'evenhand' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""A progress bar for long solves: how far the gap has closed."""
+"""Progress bars: how far the gap of a solve has closed, and how far each seed of a training run has come."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType, TracebackType
+from typing import Any
 
 from rich import progress
 from rich.console import Console
@@ -82,3 +83,66 @@ class Progress:
             self._bar.stop()
         if self._interrupted and not self._heard and kind is None:
             raise KeyboardInterrupt  # there was no query to wait for, and who loops over small models wants to get out
+
+
+class TrainingProgress:
+    """One line for each seed: its phase, steps per second, time left, and who gets what."""
+
+    def __init__(self, seeds: Sequence[int], steps: int, objectives: Sequence[str], wanted: bool | None) -> None:
+        console = Console(stderr=True)
+        self._wanted = console.is_terminal if wanted is None else wanted
+        self._steps, self._objectives = steps, objectives
+        self._bar = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(bar_width=16),
+            progress.TaskProgressColumn(),
+            progress.TextColumn("{task.fields[speed]}"),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("[dim]{task.fields[note]}"),
+            console=console,
+        )
+        self._tasks = {
+            seed: self._bar.add_task(f"seed {seed}", total=steps, start=False, speed="", note="waiting")
+            for seed in seeds
+        }
+        self._training: set[int] = set()
+
+    def __enter__(self) -> TrainingProgress:
+        if self._wanted:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._wanted:
+            self._bar.stop()
+
+    def say(self, message: str) -> None:
+        """A sentence above the bars."""
+        self._bar.console.print(message, highlight=False, markup=False)
+
+    def update(self, report: Mapping[str, Any]) -> None:
+        """Show what a seed reports."""
+        seed, step, phase = report["seed"], report["step"], report["phase"]
+        task = self._tasks[seed]
+        if phase == "training" and seed not in self._training:
+            self._training.add(seed)
+            self._bar.reset(task, completed=step)  # so that compiling does not count as time per step
+            compiled = report.get("compiled", 0.0)
+            self._bar.update(task, note=f"compiled in {compiled:.1f} s" if compiled else "")
+        note = None if phase == "training" else {"done": "done", "testing": "test episodes"}.get(phase, phase)
+        if "reward" in report:
+            note = "per step: " + shares(self._objectives, report["reward"])
+            self._bar.update(task, speed=f"{report['speed']:,.0f} steps/s")
+        if note is not None:
+            self._bar.update(task, note=note)
+        self._bar.update(task, completed=step)
+
+
+def shares(objectives: Sequence[str], values: Sequence[float], most: int = 4) -> str:
+    """Who gets what, on one line."""
+    shown = [f"{name} {value:.3g}" for name, value in zip(objectives[:most], values[:most], strict=True)]
+    if len(values) > most:
+        shown.append(f"… worst {min(values):.3g}")
+    return ", ".join(shown)

@@ -1,0 +1,1 @@
+"""Hyperparameters as data; `evenhand.runs.settings` reads them."""

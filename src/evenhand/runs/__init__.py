@@ -1,0 +1,19 @@
+"""Run folders: what was asked, checkpoints, metrics, and going on where a run was interrupted."""
+
+from evenhand.runs.checkpoint import Checkpoint, DiskFull, Record, load_newest, newest_record, save_checkpoint
+from evenhand.runs.folder import Progress, RunFolder, new_run_path
+from evenhand.runs.metrics import Metrics, spread
+
+__all__ = [
+    "Checkpoint",
+    "DiskFull",
+    "Metrics",
+    "Progress",
+    "Record",
+    "RunFolder",
+    "load_newest",
+    "new_run_path",
+    "newest_record",
+    "save_checkpoint",
+    "spread",
+]

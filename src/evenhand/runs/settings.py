@@ -1,0 +1,161 @@
+"""Hyperparameters of a run: a preset, what the user says instead, and what is wrong with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import tomllib
+import typing
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any, Literal, NamedTuple
+
+from evenhand.errors import InputError
+
+ALGORITHMS = ("ppo", "a2c", "dqn")
+PRESETS = ("tuned", "paper")
+POSITIVE = {
+    "envs",
+    "rollout",
+    "epochs",
+    "minibatches",
+    "batch",
+    "memory",
+    "gradient_steps",
+    "target_interval",
+    "initial_states",
+    "clip",
+    "learning_rate",
+    "adam_epsilon",
+    "rmsprop_epsilon",
+    "gradient_norm",
+    "reward_scale",
+    "value_clip",
+}
+SHARES = {"gae_lambda", "exploration_start", "exploration_end", "exploration_fraction", "rmsprop_decay"}
+
+
+class Settings(NamedTuple):
+    """What a preset and the user together ask for."""
+
+    config: Any
+    """The algorithm's `Config`."""
+    steps: int
+    training: dict[str, Any]
+    """Arguments of the environment that hold while training only."""
+
+
+def settings(
+    algorithm: str,
+    environment: str,
+    fair: bool,
+    preset: str = "tuned",
+    changes: Mapping[str, Any] | None = None,
+    steps: int | None = None,
+) -> Settings:
+    """The hyperparameters of a preset for an environment, with changes.
+
+    environment: one of ours by its short name; all others share one set.
+    fair: whether the welfare is not the utilitarian one.
+    """
+    from evenhand.agents import ALGORITHMS as MODULES
+
+    check_name("algorithm", algorithm, ALGORITHMS)
+    chosen = dict(_preset(preset, environment, algorithm, fair))
+    training = dict(chosen.pop("training", {}))
+    default_steps = chosen.pop("steps", 1_000_000)
+    module = MODULES[algorithm]
+    config = _configured(module.Config, chosen | dict(changes or {}), algorithm)
+    problem = module.impossible(config)
+    if problem:
+        raise InputError(f"These settings of {algorithm} do not go together: {problem}")
+    steps = default_steps if steps is None else steps
+    if steps < config.steps_per_update:
+        raise InputError(
+            f"{steps} steps are fewer than {algorithm} takes before it first learns: {config.envs} environments × "
+            f"{config.rollout} steps = {config.steps_per_update}."
+        )
+    return Settings(config, steps, training)
+
+
+def check_name(what: str, name: Any, known: Iterable[str]) -> None:
+    """Refuse a name that is not known, with the nearest one."""
+    known = list(known)
+    if name not in known:
+        near = difflib.get_close_matches(str(name), known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InputError(f"there is no {what} {name!r}: choose among {', '.join(known)}{hint}")
+
+
+@cache
+def _table(preset: str) -> dict[str, Any]:
+    return tomllib.loads(resources.files("evenhand.presets").joinpath(f"{preset}.toml").read_text("utf-8"))
+
+
+def _preset(preset: str, environment: str, algorithm: str, fair: bool) -> dict[str, Any]:
+    check_name("preset", preset, PRESETS)
+    table = _table(preset)
+    own = table.get(environment, {}).get(algorithm)
+    if own is None and "any" not in table:
+        having = [name for name in table if algorithm in table[name]]
+        raise InputError(
+            f"the preset {preset!r} has no settings of {algorithm} for {environment}, only for {', '.join(having)}: "
+            'use the preset "tuned".'
+        )
+    chosen = table.get("any", {}).get(algorithm, {}) | (own or {})
+    instead = chosen.pop("fair", {})
+    return chosen | instead if fair else chosen
+
+
+def _configured(config: type[Any], values: Mapping[str, Any], algorithm: str) -> Any:
+    hints = typing.get_type_hints(config)
+    names = [field.name for field in dataclasses.fields(config)]
+    checked = {}
+    for name, value in values.items():
+        check_name(f"setting of {algorithm}", name, names)
+        checked[name] = _converted(name, value, hints[name])
+    return config(**checked)
+
+
+def _converted(name: str, value: Any, hint: Any) -> Any:
+    """A value of the field's type, from what TOML, JSON or the command line can hold."""
+    options = typing.get_args(hint)
+    wants = hint.__name__ if isinstance(hint, type) else str(hint)
+    good: Any = None
+    if typing.get_origin(hint) is Literal:
+        check_name(name, value, options)
+        return value
+    if value is None and type(None) in options:
+        return None
+    if hint is bool:
+        good = value if isinstance(value, bool) else None
+    elif hint is int:
+        whole = isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer()
+        good = int(value) if whole else None
+        wants = "a whole number"
+    elif hint is float or float in options:
+        real = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        good = float(value) if real else None
+        wants = "a number"
+    elif typing.get_origin(hint) is tuple:
+        items = value if isinstance(value, (list, tuple)) else [value]
+        whole = all(isinstance(item, int) and not isinstance(item, bool) and item > 0 for item in items)
+        good = tuple(items) if whole else None
+        wants = "a list of positive whole numbers"
+    if good is None:
+        raise InputError(f"{name} must be {wants}, not {value!r}.")
+    return _in_range(name, good)
+
+
+def _in_range(name: str, value: Any) -> Any:
+    if name == "gamma" and not 0 <= value < 1:
+        raise InputError(f"gamma must lie in [0, 1), as in 0.99, not {value!r}.")
+    if name in POSITIVE and value <= 0:
+        raise InputError(f"{name} must be positive, not {value!r}.")
+    if name in SHARES and not 0 <= value <= 1:
+        raise InputError(f"{name} must lie in [0, 1], not {value!r}.")
+    if isinstance(value, (int, float)) and value < 0:
+        raise InputError(f"{name} must not be negative, not {value!r}.")
+    return value
