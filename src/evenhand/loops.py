@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -128,6 +128,7 @@ def count(
     ), tally
 
 
+@runtime_checkable
 class Loop(Protocol):
     """Training in pieces, so that someone can look, save and stop in between."""
 

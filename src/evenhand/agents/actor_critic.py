@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from evenhand.agents.problem import Problem
 from evenhand.types import Box, PRNGKey, Transitions
 
 
+@runtime_checkable
 class Settings(Protocol):
     """The hyperparameters that both have."""
 

@@ -1,0 +1,411 @@
+"""Whole training runs: what they leave behind, what interrupts them, and what they refuse."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+
+import evenhand as eh
+from evenhand.judge import TEST_SEED
+from evenhand.runs import DiskFull, RunFolder
+from evenhand.runs.settings import ALGORITHMS, settings
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")  # MO-Gymnasium's own
+
+STRONG = {"response": "strong"}
+TINY = {"envs": 4, "rollout": 16, "hidden": [8]}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory):
+    """Compiled programs of these tests go where the tests' other files go."""
+    folder = str(tmp_path_factory.mktemp("cache"))
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = folder
+    yield folder
+    if before is None:
+        del os.environ["XDG_CACHE_HOME"]
+    else:
+        os.environ["XDG_CACHE_HOME"] = before
+    jax.config.update("jax_compilation_cache_dir", None)
+
+
+def train_species(folder, **changes):
+    asked = {"algo": "a2c", "welfare": "ggf", "steps": 2560, "settings": TINY, "arguments": STRONG, "episodes": 2}
+    return eh.train("species", folder=folder, **(asked | changes))
+
+
+def final_files(run, seed=0):
+    """The bytes of what a seed has learnt and of its metrics."""
+    (newest,) = sorted((run / f"seed-{seed}" / "checkpoints").glob("step-*"))[-1:]
+    return (newest / "state.safetensors").read_bytes(), (run / f"seed-{seed}" / "metrics.parquet").read_bytes()
+
+
+# What a person gets
+
+
+def test_a_run_leaves_everything_behind(tmp_path):
+    run = train_species(tmp_path / "run", seeds=[3])
+    asked = json.loads((run.path / "run.json").read_text())
+    assert asked["env"] == "species"
+    assert asked["arguments"] == STRONG
+    assert asked["training"] == {"episode_steps": 200}
+    assert asked["seeds"] == [3]
+    assert asked["settings"]["hidden"] == [8]
+    assert json.loads((run.path / "versions.json").read_text())[0]["packages"]["jax"] == jax.__version__
+    assert list((run.path / "seed-3").glob("events.out.tfevents*"))
+    table = run.metrics()
+    assert table["step"].max() == 2560
+    assert {"reward/otters", "reward/abalone", "J/otters", "weights/abalone", "entropy"} <= set(table.columns)
+    (evaluation,) = run.evaluations().values()
+    assert evaluation.episodes == 2
+    assert (evaluation.length == 3650).all()
+    again = eh.Evaluation.from_record(json.loads((run.path / "evaluations" / "seed-3.json").read_text()))
+    np.testing.assert_array_equal(again.total, evaluation.total)
+
+
+def test_a_loaded_policy_acts_on_observations(tmp_path):
+    run = train_species(tmp_path / "run")
+    policy = eh.load(run.path)
+    observation = np.zeros(11, np.float32)
+    policy.seed(1)
+    first = [policy(observation) for _ in range(30)]
+    policy.seed(1)
+    assert [policy(observation) for _ in range(30)] == first
+    assert len(set(first)) > 1
+    assert {policy(observation, deterministic=True) for _ in range(5)} <= set(range(5))
+    assert policy(np.zeros((7, 11), np.float32)).shape == (7,)
+    with pytest.raises(eh.InputError, match="vector of 11 numbers"):
+        policy(np.zeros(3))
+    with pytest.raises(eh.InputError, match="no seed 5"):
+        eh.load(run.path, seed=5)
+
+
+def test_evaluations_reproduce_and_baselines_work():
+    env = ("species", {"response": "strong", "episode_steps": 300})
+    one, two = (eh.evaluate_policy(env[0], "random", episodes=4, arguments=env[1], seed=7) for _ in range(2))
+    np.testing.assert_array_equal(one.total, two.total)
+    other = eh.evaluate_policy(env[0], "random", episodes=4, arguments=env[1], seed=8)
+    assert not np.array_equal(one.total, other.total)
+    nothing = eh.evaluate_policy(env[0], 0, episodes=4, arguments=env[1])
+    np.testing.assert_array_equal(nothing.total[:, 0], 0)  # nobody introduces otters
+    assert nothing.name == "always 0"
+    assert nothing.natural_measure == "average"
+    np.testing.assert_allclose(nothing.returns(), nothing.total.mean(0) / 300)
+    summary = nothing.summary(eh.GGF.geometric(2))
+    assert summary["welfare"] == pytest.approx(nothing.returns()[1] / 3)
+    assert summary["cv"] == pytest.approx(1.0)
+    with pytest.raises(eh.InputError, match="no action 9"):
+        eh.evaluate_policy(env[0], 9)
+    with pytest.raises(eh.InputError, match="no policy"):
+        eh.evaluate_policy(env[0], "greedy")
+
+
+def test_a_function_is_a_policy_and_the_discount_is_right():
+    evaluation = eh.evaluate_policy("CartPole-v1", lambda observation: int(observation[2] > 0), episodes=3, gamma=0.9)
+    length = evaluation.length
+    np.testing.assert_allclose(evaluation.total[:, 0], length)
+    np.testing.assert_allclose(evaluation.discounted[:, 0], 1 - 0.9**length)
+    assert evaluation.natural_measure == "return"
+    assert evaluation.terminated.all()
+
+
+def test_test_episodes_are_no_training_episodes():
+    assert TEST_SEED > 2**30
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "deep-sea-treasure-v0", "Pendulum-v1"])
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_other_peoples_environments(tmp_path, env, algo):
+    if env == "Pendulum-v1" and algo == "dqn":
+        with pytest.raises(eh.InputError, match="continuous: use ppo or a2c"):
+            eh.train(env, algo, folder=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+        return
+    changes = {"hidden": [8]} | ({} if algo == "dqn" else {"envs": 2, "rollout": 16})
+    run = eh.train(env, algo, steps=128, settings=changes, folder=tmp_path / "run", episodes=1)
+    policy = eh.load(run.path)
+    made = gymnasium.make(env) if env != "deep-sea-treasure-v0" else policy.env.make()
+    observation, _ = made.reset(seed=0)
+    assert made.action_space.contains(policy(observation))
+    made.close()
+    assert run.evaluations()[0].episodes == 1
+
+
+class Corridor(gymnasium.Env):
+    """An environment made by a Python program: two users, one served at a time."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    reward_space = gymnasium.spaces.Box(0, 1, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.zeros(1, np.float32), np.eye(2, dtype=np.float32)[action], False, self.t == 20, {}
+
+
+def test_an_environment_from_python(tmp_path):
+    run = eh.train(Corridor, steps=20_000, settings={"envs": 4, "rollout": 50}, folder=tmp_path / "run", episodes=20)
+    assert run.evaluations()[0].summary(run.welfare)["cv"] < 0.3
+    with pytest.raises(eh.InputError, match="only its Python program can make"):
+        eh.load(run.path)
+    assert eh.load(run.path, env=Corridor)(np.zeros(1, np.float32)) in (0, 1)
+    assert eh.resume(run.path, env=Corridor).evaluations()
+
+
+# What interrupts them
+
+SCRIPT = """
+import sys, evenhand as eh
+eh.train("species", "a2c", "ggf", steps=int(sys.argv[2]), seeds=int(sys.argv[3]), arguments={"response": "strong"},
+    settings={"envs": 4, "rollout": 16, "hidden": [8]}, folder=sys.argv[1], episodes=2, jobs=int(sys.argv[4]),
+    checkpoint_seconds=0.05)
+"""
+RESUME = "import sys, evenhand as eh; eh.resume(sys.argv[1], checkpoint_seconds=0.05, jobs=int(sys.argv[2]))"
+
+
+def start(code, *arguments):
+    def usual_ctrl_c():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=usual_ctrl_c,
+    )
+
+
+def finish(process):
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return out + err
+
+
+def wait_for(path, process, patience=60):
+    until = time.monotonic() + patience
+    while not list(path.parent.glob(path.name)):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_killed_twenty_times(tmp_path):
+    steps = 3_000_000
+    finish(start(SCRIPT, tmp_path / "undisturbed", steps, 1, 1))
+    draw = random.Random(0)
+    run, kills = tmp_path / "killed", 0
+    process = start(SCRIPT, run, steps, 1, 1)
+    wait_for(run / "run.json", process)
+    while kills < 20:
+        # Half of the kills come at any moment of the start, the others soon after new work is saved.
+        if kills % 2:
+            time.sleep(draw.uniform(0.0, 2.0))
+        else:
+            saved = set((run / "seed-0").glob("checkpoints/step-*"))
+            until = time.monotonic() + 60
+            while process.poll() is None and set((run / "seed-0").glob("checkpoints/step-*")) == saved:
+                assert time.monotonic() < until
+                time.sleep(0.002)
+            time.sleep(draw.uniform(0.0, 0.1))
+        if process.poll() is not None:
+            break
+        process.kill()
+        process.communicate()
+        kills += 1
+        process = start(RESUME, run, 1)
+    finish(process)
+    assert kills == 20, f"the run ended after {kills} kills: give it more steps"
+    assert final_files(run) == final_files(tmp_path / "undisturbed")
+    assert (run / "evaluations" / "seed-0.json").read_bytes() == (
+        tmp_path / "undisturbed" / "evaluations" / "seed-0.json"
+    ).read_bytes()
+
+
+@pytest.mark.slow
+def test_seeds_side_by_side_killed_and_alone_are_the_same(tmp_path):
+    """Killing the parent leaves no process behind, and what they were at goes on in one process to the same end."""
+    run = tmp_path / "run"
+    process = start(SCRIPT, run, 400_000, 2, 2)
+    wait_for(run / "seed-0" / "checkpoints" / "step-*", process)
+    process.kill()
+    process.communicate()
+    finish(start(RESUME, run, 1))
+    finish(start(SCRIPT, tmp_path / "alone", 400_000, 2, 1))
+    for seed in (0, 1):
+        assert final_files(run, seed) == final_files(tmp_path / "alone", seed)
+    assert final_files(run, 0) != final_files(run, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_stops_at_a_checkpoint(tmp_path, jobs):
+    run = tmp_path / "run"
+    process = start(SCRIPT, run, 50_000_000, 2, jobs)
+    wait_for(run / "seed-0" / "checkpoints" / "step-*", process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert "KeyboardInterrupt" in err
+    assert 0 < RunFolder.open(run).progress(0).step < 50_000_000
+
+
+@pytest.mark.slow
+def test_a_second_process_is_refused(tmp_path):
+    run = tmp_path / "run"
+    process = start(SCRIPT, run, 50_000_000, 1, 1)
+    try:
+        wait_for(run / "seed-0", process)
+        with pytest.raises(eh.InputError, match=f"being trained by process {process.pid}"):
+            eh.resume(run)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
+    undisturbed = train_species(tmp_path / "undisturbed", checkpoint_seconds=0)
+    run = train_species(tmp_path / "run", checkpoint_seconds=0)
+    older, newest = sorted((run.path / "seed-0" / "checkpoints").glob("step-*"))
+    assert older.name < newest.name
+    state = newest / "state.safetensors"
+    state.write_bytes(state.read_bytes()[:-5])
+    (run.path / "evaluations" / "seed-0.json").unlink()
+    eh.resume(run.path)
+    assert "is damaged" in (run.path / "log.txt").read_text()
+    assert final_files(run.path) == final_files(undisturbed.path)
+
+
+def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path, monkeypatch):
+    import evenhand.runs.training as training
+
+    save, saved = training.save_checkpoint, []
+
+    def full_from_the_third_on(*arguments, **more):
+        saved.append(arguments[1])
+        if len(saved) == 3:
+            raise DiskFull("there is no room")
+        return save(*arguments, **more)
+
+    monkeypatch.setattr(training, "save_checkpoint", full_from_the_third_on)
+    with pytest.raises(DiskFull):
+        train_species(tmp_path / "run", checkpoint_seconds=0)
+    monkeypatch.undo()
+    eh.resume(tmp_path / "run")
+    train_species(tmp_path / "undisturbed")
+    assert final_files(tmp_path / "run") == final_files(tmp_path / "undisturbed")
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path):
+    run = train_species(tmp_path / "run")
+    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.name not in ("lock",)}
+    eh.resume(run.path)
+    assert before == {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.name not in ("lock",)}
+    with pytest.raises(eh.InputError, match="evenhand resume"):
+        train_species(run.path)
+
+
+# What they refuse, before anything is made
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"algo": "pqo"}, "did you mean ppo"),
+        ({"welfare": "gfg"}, "ggf"),
+        ({"welfare": eh.GGF([0.5, 0.3, 0.2])}, "2 users .otters, abalone., but the welfare is for 3"),
+        ({"welfare": "ggf:0.5,0.3,0.2"}, "2"),
+        ({"settings": {"learning_rat": 1.0}}, "did you mean learning_rate"),
+        ({"settings": {"learning_rate": "fast"}}, "learning_rate must be a number"),
+        ({"settings": {"learning_rate": -1}}, "learning_rate must be positive"),
+        ({"settings": {"gamma": 1.0}}, "gamma must lie in"),
+        ({"settings": {"gamma": float("nan")}}, "gamma must be a number"),
+        ({"settings": {"envs": 2.5}}, "envs must be a whole number"),
+        ({"settings": {"hidden": [8, -1]}}, "hidden must be a list of positive whole numbers"),
+        ({"settings": {"activation": "tahn"}}, "did you mean tanh"),
+        ({"algo": "ppo", "settings": {"minibatches": 7}}, "cannot be divided"),
+        ({"algo": "dqn", "settings": {"batch": 100, "memory": 50}}, "batch of 100"),
+        ({"algo": "dqn", "settings": {"learning_starts": 100, "memory": 90}}, "learning starts"),
+        ({"steps": 10, "settings": {}}, "fewer than a2c takes"),
+        ({"steps": 0.5}, "whole number"),
+        ({"seeds": 0}, "at least one seed"),
+        ({"seeds": [1, 1]}, "different"),
+        ({"preset": "papper"}, "did you mean paper"),
+        ({"arguments": {"respones": "strong"}}, "response"),
+        ({"arguments": {"response": "strnog"}}, "strong"),
+        ({"workers": 2}, "needs no worker processes"),
+    ],
+)
+def test_refusals(tmp_path, changes, message):
+    with pytest.raises(eh.InputError, match=message):
+        train_species(tmp_path / "run", **changes)
+    assert not (tmp_path / "run").exists()
+
+
+def test_unknown_environments(tmp_path):
+    with pytest.raises(eh.InputError, match="did you mean species"):
+        eh.train("speceis", folder=tmp_path / "run")
+    with pytest.raises(eh.InputError, match="cannot be imported"):
+        eh.train("no_such_module:thing-v0", folder=tmp_path / "run")
+
+
+def test_rewards_that_are_no_numbers_are_named(tmp_path):
+    class Broken(Corridor):
+        def step(self, action):
+            observation, reward, *rest = super().step(action)
+            return observation, reward * (np.nan if self.t == 13 else 1), *rest
+
+    with pytest.raises(eh.InputError, match=r"step 13\b"):
+        eh.train(Broken, steps=400, settings={"envs": 2, "rollout": 50}, folder=tmp_path / "run")
+
+
+# Presets
+
+
+@pytest.mark.parametrize("preset", ["tuned", "paper"])
+@pytest.mark.parametrize("environment", ["species", "traffic", "datacenter", "CartPole-v1"])
+@pytest.mark.parametrize("algo", ALGORITHMS)
+@pytest.mark.parametrize("fair", [False, True])
+def test_every_preset_can_be_built(preset, environment, algo, fair):
+    if preset == "paper" and (environment == "CartPole-v1" or (environment, algo) == ("datacenter", "dqn")):
+        with pytest.raises(eh.InputError, match="has no settings"):
+            settings(algo, environment, fair, preset)
+    else:
+        assert settings(algo, environment, fair, preset).steps > 0
+
+
+def test_the_papers_tables():
+    """Some numbers of each table, base against GGF version."""
+
+    def of(algo, environment, fair):
+        return settings(algo, environment, fair, "paper").config
+
+    assert [of("ppo", e, False).learning_rate for e in ("species", "traffic", "datacenter")] == [1e-3, 5e-4, 1e-4]
+    assert [of("ppo", e, True).learning_rate for e in ("species", "traffic", "datacenter")] == [5e-5, 5e-4, 5e-5]
+    assert [of("ppo", e, True).clip for e in ("species", "traffic", "datacenter")] == [0.1, 0.2, 0.5]
+    assert [of("ppo", e, True).envs for e in ("species", "traffic", "datacenter")] == [10, 10, 1]
+    assert [of("a2c", e, False).rollout for e in ("species", "traffic", "datacenter")] == [10, 5, 5]
+    assert [of("a2c", e, True).rollout for e in ("species", "traffic", "datacenter")] == [30, 30, 30]
+    assert [of("a2c", e, True).learning_rate for e in ("species", "traffic", "datacenter")] == [1e-4, 1e-4, 5e-4]
+    assert [of("dqn", e, False).learning_rate for e in ("species", "traffic")] == [1e-4, 5e-4]
+    assert [of("dqn", e, True).learning_rate for e in ("species", "traffic")] == [5e-3, 5e-4]
+    assert [of("dqn", e, False).batch for e in ("species", "traffic")] == [64, 128]
+    assert of("dqn", "species", True).batch == 128
+    assert of("dqn", "species", True).output_activation == "relu"
+    assert Path(eh.__file__).with_name("presets").joinpath("paper.toml").exists()
