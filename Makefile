@@ -2,8 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+PEERS := .venv-peers/bin
+PEERS_READY := .venv-peers/.ready
 
-.PHONY: demo test lint bench lock clean
+.PHONY: demo test lint bench bench-exact bench-learning bench-quality lock clean
 
 demo: $(READY)  ## solve a fair planning problem; a table here and a picture in demo/
 	$(BIN)/python -m evenhand.demo
@@ -17,8 +19,16 @@ lint: $(READY)  ## style, types and the direction of dependencies
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(READY)  ## speed and memory of the exact solver, as ratios measured in one run
+bench: bench-exact bench-learning  ## speed and memory, as ratios measured in one run: about an hour
+
+bench-exact: $(READY)  ## the exact solver beside HiGHS
 	$(BIN)/python benchmarks/exact.py
+
+bench-learning: $(READY) $(PEERS_READY)  ## speed of learning beside Stable-Baselines3
+	$(BIN)/python benchmarks/learning.py
+
+bench-quality: $(READY) $(PEERS_READY)  ## what is learnt, beside Stable-Baselines3
+	$(BIN)/python benchmarks/learning.py --quality
 
 lock: $(READY)  ## pin the newest allowed versions of everything
 	$(BIN)/pip-compile --quiet --upgrade --all-extras --strip-extras --no-header --no-annotate \
@@ -32,5 +42,12 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
+# torch first and by itself: otherwise pip may take a build for graphics cards, of gigabytes.
+$(PEERS_READY): benchmarks/peers.txt
+	$(PYTHON) -m venv .venv-peers
+	$(PEERS)/pip install --quiet --disable-pip-version-check $$(grep '^torch==' $<)
+	$(PEERS)/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
 clean:
-	rm -rf .venv demo
+	rm -rf .venv .venv-peers demo

@@ -16,7 +16,8 @@ import pytest
 from rich.console import Console
 
 import evenhand as eh
-from evenhand import cli, demo, report
+from evenhand import cli, report
+from evenhand.cli import exact as exact_commands
 from evenhand.exact import examples
 from evenhand.welfare import KNOWN
 
@@ -78,7 +79,7 @@ def test_starting_imports_neither_matplotlib_nor_jax():
     subprocess.run([sys.executable, "-c", check], check=True)
 
 
-KINDS = [name for name, _, _ in cli.GENERATORS.values()]
+KINDS = [name for name, _, _ in exact_commands.GENERATORS.values()]
 
 
 @pytest.mark.parametrize("page", ["", "solve", "bound", "model", *(f"model {kind}" for kind in KINDS)])
@@ -315,9 +316,9 @@ def test_no_failure_is_claimed_for_rounding(here):
 # model
 
 
-@pytest.mark.parametrize("options", cli.GENERATORS)
+@pytest.mark.parametrize("options", exact_commands.GENERATORS)
 def test_models_are_those_of_the_library(run, here, options):
-    name, build, tried = cli.GENERATORS[options]
+    name, build, tried = exact_commands.GENERATORS[options]
     assert {field.name: field.default for field in fields(options)} == {
         parameter.name: parameter.default for parameter in inspect.signature(build).parameters.values()
     }
@@ -410,7 +411,7 @@ def test_misspelt_options_are_explained(run, one, words):
 
 
 def test_arguments_are_checked_before_any_work(run, one, monkeypatch):
-    monkeypatch.setattr(cli, "solve", lambda *args, **options: pytest.fail("solved"))
+    monkeypatch.setattr(exact_commands, "solve", lambda *args, **options: pytest.fail("solved"))
     refused(run("solve", "one.npz", "--gamma", "0.9", "-o", "none/policy.npz"))
     refused(run("bound", "one.npz", "--gammas", "0.9", "--welfare", "nash"))
     monkeypatch.setattr(eh.MOMDP, "load", lambda path: pytest.fail("loaded"))
@@ -422,7 +423,7 @@ def test_too_little_memory_is_said(run, one, monkeypatch):
     def too_large(*args, **options):
         raise MemoryError
 
-    monkeypatch.setattr(cli, "solve", too_large)
+    monkeypatch.setattr(exact_commands, "solve", too_large)
     assert "not enough memory" in refused(run("solve", "one.npz", "--gamma", "0.9"))
 
 
@@ -476,13 +477,13 @@ def interrupting(function, at_call):
 
 
 def test_an_interrupt_before_there_is_anything_to_show(run, one, monkeypatch):
-    monkeypatch.setattr(cli, "solve", interrupting(cli.solve, 1))
+    monkeypatch.setattr(exact_commands, "solve", interrupting(exact_commands.solve, 1))
     assert run("solve", "one.npz", "--gamma", "0.9", "-o", "policy.npz") == (130, "", "evenhand: interrupted\n")
     assert not Path("policy.npz").exists()
 
 
 def test_an_interrupt_of_the_comparison_keeps_the_fair_optimum(run, one, monkeypatch):
-    monkeypatch.setattr(cli, "solve", interrupting(cli.solve, 2))
+    monkeypatch.setattr(exact_commands, "solve", interrupting(exact_commands.solve, 2))
     code, out, _ = run("solve", "one.npz", "--gamma", "0.9", "-o", "policy.npz")
     assert code == 0
     assert "the utilitarian optimum is left out" in out
@@ -492,7 +493,7 @@ def test_an_interrupt_of_the_comparison_keeps_the_fair_optimum(run, one, monkeyp
 
 @pytest.mark.parametrize("how", [[], ["--json"]])
 def test_an_interrupt_of_bound_keeps_the_rows_that_are_finished(run, one, monkeypatch, how):
-    monkeypatch.setattr(cli, "error_bound", interrupting(cli.error_bound, 2))
+    monkeypatch.setattr(exact_commands, "error_bound", interrupting(exact_commands.error_bound, 2))
     code, out, err = run("bound", "one.npz", "--gammas", "0.5,0.6,0.7", *how)
     assert code == 130
     assert err == "evenhand: interrupted after 1 of 3 discounts\n"
@@ -561,7 +562,7 @@ def test_the_picture_takes_losses_many_users_and_one(here):
 
 def test_a_missing_matplotlib_is_said(here, pair, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(eh.InputError, match=r'pip install "evenhand\[plot\]"'):
+    with pytest.raises(eh.InputError, match="pip install matplotlib"):
         report.draw_comparison(*pair, "picture.png")
 
 
@@ -576,27 +577,20 @@ def test_numbers_of_any_size_are_readable(scale, first):
     assert re.search(rf"^ 1 +{re.escape(first)} *$", shown.getvalue(), re.MULTILINE), shown.getvalue()
 
 
-def test_the_demo_draws_and_tells_its_story(here, capsys):
-    assert demo.main() == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert "price of fairness" in out
-    assert "demo/who-gets-what.png" in out
-    assert is_png("demo/who-gets-what.png")
-
-
 def blocks(language):
     return re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def test_the_python_of_the_readme_prints_what_it_says(capsys):
-    exec(compile(blocks("python")[0], "README.md", "exec"), {})
+def test_the_python_of_the_readme_prints_what_it_says(here, capsys):
+    [code] = [block for block in blocks("python") if "eh.MOMDP(" in block]
+    exec(compile(code, "README.md", "exec"), {})
     assert capsys.readouterr().out == blocks("text")[0]
 
 
 def test_the_commands_of_the_readme_print_what_it_says(run):
     shown = ""
-    for line in blocks("sh")[1].splitlines():
+    [commands] = [block for block in blocks("sh") if "evenhand solve" in block]
+    for line in commands.splitlines():
         program, *words = line.partition("#")[0].split()
         assert program == "evenhand"
         code, shown, _ = run(*words)
@@ -611,3 +605,11 @@ def test_the_commands_of_the_readme_print_what_it_says(run):
         ]
 
     assert lasting(shown) == lasting(blocks("text")[1])
+
+
+def test_the_readme_names_commands_and_options_that_exist(run):
+    lines = [line.partition("#")[0].split() for block in blocks("sh") for line in block.splitlines()]
+    for _, command, *words in (line for line in lines if line[0] == "evenhand"):
+        _, help_of_it, _ = run(command, *(words[:1] if command == "model" else []), "--help")
+        for option in (word for word in words if word.startswith("-")):
+            assert re.search(rf"(?:^|[ ,│]){option}\b", help_of_it), (command, option)

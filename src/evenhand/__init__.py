@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from evenhand import metrics
+from evenhand.envs.gym import register
 from evenhand.errors import IllConditioned, Infeasible, InputError
 from evenhand.exact.bounds import ErrorBound, error_bound
 from evenhand.exact.model import MOMDP
@@ -22,6 +23,8 @@ from evenhand.welfare import (
     Welfare,
     welfare,
 )
+
+register()  # so that gymnasium.make knows evenhand's environments
 
 if TYPE_CHECKING:
     from evenhand.judge import Evaluation, Policy, evaluate_policy

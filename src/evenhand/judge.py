@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -136,6 +136,11 @@ class Acts(Protocol):
         """Actions for N observations."""
 
 
+def chosen_actions(task: Task, agent: Any, observation: Float[Array, "N O"], key: PRNGKey) -> Any:
+    """Actions of the environment, by what an agent has learnt."""
+    return to_environment(task.actions, task.agent.act(task.config, task.problem, agent, observation, key))
+
+
 @dataclass(eq=False)
 class Policy:
     """What was learnt, as a function from observations to actions.
@@ -162,13 +167,10 @@ class Policy:
 
     def act(self, observation: Float[Array, "N O"], key: PRNGKey) -> Any:
         """Actions of the environment for N flat observations; can be traced."""
-        task = self.task
-        raw = task.agent.act(task.config, task.problem, self.agent, observation, key)
-        return to_environment(task.actions, raw)
+        return chosen_actions(self.task, self.agent, observation, key)
 
     def _acted(self, agent: Any, observation: Array, key: PRNGKey, draw: Array) -> Array:
-        task, key = self.task, jax.random.fold_in(key, draw)
-        return to_environment(task.actions, task.agent.act(task.config, task.problem, agent, observation, key))
+        return chosen_actions(self.task, agent, observation, jax.random.fold_in(key, draw))
 
     def _most_probable(self, agent: Any, observation: Array) -> Array:
         task = self.task
@@ -306,8 +308,24 @@ def _as_policy(env: PureEnv | HostEnv, policy: Any) -> Any:
 
 def _play_pure(env: PureEnv, policy: Acts, episodes: int, gamma: float, seed: int, most_steps: int) -> Outcome:
     key = jax.random.key(TEST_SEED + seed)
-    play = jax.jit(partial(play_pure, env, policy.act, episodes=episodes))
-    return jax.device_get(play(key=key, gamma=gamma, most=most_steps))
+    if isinstance(policy, Policy):
+        try:
+            play = _player(env, policy.task, episodes)  # type: ignore[arg-type]  # see below
+        except TypeError:  # somebody's environment or welfare that cannot be hashed
+            play = _player.__wrapped__(env, policy.task, episodes)
+        return jax.device_get(play(policy.agent, key, gamma, most_steps))
+    once = jax.jit(partial(play_pure, env, policy.act, episodes=episodes))
+    return jax.device_get(once(key=key, gamma=gamma, most=most_steps))
+
+
+@lru_cache(maxsize=16)
+def _player(env: PureEnv, task: Task, episodes: int) -> Callable[..., Outcome]:
+    """Plays with any agent of a task: what it has learnt is an argument, so that seeds share one compiled program."""
+
+    def play(agent: Any, key: PRNGKey, gamma: Array, most: Array) -> Outcome:
+        return play_pure(env, partial(chosen_actions, task, agent), key, episodes, gamma, most)
+
+    return jax.jit(play)
 
 
 def play_pure(

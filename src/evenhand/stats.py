@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy import special
 
 from evenhand.errors import InputError
 
@@ -46,7 +46,7 @@ def interval(samples: Any, confidence: float = 0.95) -> Interval:
         return Interval(math.nan, math.nan)
     if (values == values[0]).all():  # rounding in the mean is no spread
         return Interval(float(values[0]), float(values[0]))
-    half = stats.t.ppf((1 + confidence) / 2, n - 1) * values.std(ddof=1) / math.sqrt(n)
+    half = special.stdtrit(n - 1, (1 + confidence) / 2) * values.std(ddof=1) / math.sqrt(n)
     return Interval(float(values.mean() - half), float(values.mean() + half))
 
 
@@ -118,9 +118,9 @@ def _corrected(
     if not 0 < below < 1 or squares == 0:
         return tails
     acceleration = cubes / (6 * squares**1.5)
-    bias = stats.norm.ppf(below)
-    z = bias + stats.norm.ppf(tails)
-    return stats.norm.cdf(bias + z / (1 - acceleration * z))
+    bias = special.ndtri(below)
+    z = bias + special.ndtri(tails)
+    return special.ndtr(bias + z / (1 - acceleration * z))
 
 
 def iqm(samples: Any) -> float:

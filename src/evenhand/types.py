@@ -51,6 +51,9 @@ class Box:
         """Whether every bound is finite."""
         return bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
 
+    def __hash__(self) -> int:
+        return hash((self.low.tobytes(), self.high.tobytes()))
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Box) and np.array_equal(self.low, other.low) and np.array_equal(self.high, other.high)
 

@@ -1,6 +1,6 @@
 """Environments: our own, which can be compiled, and those of other people, by name.
 
-Importing this package imports neither JAX nor Gymnasium; looking an environment up does.
+Importing this package does not import JAX; looking an environment up does.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -157,6 +157,13 @@ class Species:
     """The share poached then."""
 
     def __post_init__(self) -> None:
+        for declared in fields(self):
+            name, example, value = declared.name, declared.default, getattr(self, declared.name)
+            if isinstance(value, list):  # as JSON and TOML have them
+                object.__setattr__(self, name, value := tuple(value))
+            numbers = value if isinstance(value, tuple) else (value,)
+            if not isinstance(example, str) and any(isinstance(x, str) or not np.isfinite(x) for x in numbers):
+                raise InputError(f"{name} must be made of numbers, as in {example}, not {value!r}.")
         if not isinstance(self.response, tuple):
             names: Iterable[str | int] = [*RESPONSES, *range(1, len(RESPONSES) + 1)]
             _known("response", self.response, names, "or a pair (d_max / K, p_max)")

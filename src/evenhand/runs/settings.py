@@ -72,6 +72,8 @@ def settings(
     if problem:
         raise InputError(f"These settings of {algorithm} do not go together: {problem}")
     steps = default_steps if steps is None else steps
+    if steps < 1:
+        raise InputError(f"steps must be positive, not {steps}.")
     if steps < config.steps_per_update:
         raise InputError(
             f"{steps} steps are fewer than {algorithm} takes before it first learns: {config.envs} environments × "
@@ -85,7 +87,7 @@ def check_name(what: str, name: Any, known: Iterable[str]) -> None:
     known = list(known)
     if name not in known:
         near = difflib.get_close_matches(str(name), known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = f"; did you mean {near[0]}?" if near else "."
         raise InputError(f"there is no {what} {name!r}: choose among {', '.join(known)}{hint}")
 
 

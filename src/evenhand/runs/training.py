@@ -51,6 +51,7 @@ def train(
     seeds: int | Sequence[int] = 1,
     *,
     arguments: Mapping[str, Any] | None = None,
+    training: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     preset: str = "tuned",
     folder: str | os.PathLike[str] | None = None,
@@ -62,7 +63,8 @@ def train(
 ) -> Run:
     """Train policies that maximise the welfare of an environment's users, one for each seed.
 
-    env: an environment or its name (see `evenhand.envs.resolve`), and `arguments` for it.
+    env: an environment or its name (see `evenhand.envs.resolve`), and `arguments` for it; `training` are arguments
+        that differ while training, such as shorter episodes, and replace the preset's.
     algo: "ppo", "a2c" or "dqn". welfare: what to maximise, as an object or as text.
     seeds: how many, or which. settings: hyperparameters that differ from the preset's.
     folder: where to keep the run; by default a new folder in `runs`.
@@ -74,7 +76,9 @@ def train(
 
     Ctrl-C stops at a checkpoint; `evenhand.resume` goes on from there, also after a kill.
     """
-    request, made = _request(env, algo, welfare, steps, seeds, arguments, settings, preset, workers, episodes)
+    request, made = checked_request(
+        env, algo, welfare, steps, seeds, arguments, training, settings, preset, workers, episodes
+    )
     path = Path(folder) if folder is not None else new_run_path(request["name"], algo, request["welfare"])
     run = Run(RunFolder.create(path, request), made)
     run.go_on(jobs=jobs, progress=progress, checkpoint_seconds=checkpoint_seconds)
@@ -186,6 +190,8 @@ class Run:
         """Train what is not trained yet, and test it."""
         from evenhand.runs.pool import in_processes, in_this_process
 
+        if jobs is not None and jobs < 1:
+            raise InputError(f"there must be at least one job, not {jobs}.")
         with self.folder.locked():
             missing = [seed for seed in self.seeds if not self.complete(seed)]
             if not missing:
@@ -314,13 +320,14 @@ class Run:
 # From what a person says to a request
 
 
-def _request(
+def checked_request(
     env: Any,
     algo: str,
     welfare: Welfare | str,
     steps: int | float | None,
     seeds: int | Sequence[int],
     arguments: Mapping[str, Any] | None,
+    training: Mapping[str, Any] | None,
     changes: Mapping[str, Any] | None,
     preset: str,
     workers: int,
@@ -350,7 +357,7 @@ def _request(
         raise InputError(f"steps must be a whole number, not {steps!r}.")
     fair = not isinstance(chosen, Utilitarian)
     found = settings(algo, name, fair, preset, changes, None if steps is None else int(steps))
-    training = _taken(env, given, found.training)
+    training = dict(training) if training else _taken(env, given, found.training)
     if workers and not isinstance(resolved, HostEnv):
         raise InputError(f"{name} is compiled and needs no worker processes: leave workers at 0.")
     if workers < 0 or episodes < 0:

@@ -1,25 +1,21 @@
-"""The program `evenhand`: fair policies of finite models, what discounting costs, and models to try."""
+"""Finite models: solve, bound and model."""
 
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import tyro
 from rich.console import Console
-from rich.table import Table
 from tyro.conf import Positional, arg, subcommand
-from tyro.constructors import PrimitiveConstructorSpec
 
-import evenhand
 from evenhand import metrics, report
+from evenhand.cli.shared import INTERRUPTED, NO_HINT, Flag, OutputFile, WelfareText, aside, check_output, optional, show
 from evenhand.errors import InputError
 from evenhand.exact import examples
 from evenhand.exact.bounds import ErrorBound, error_bound
@@ -29,35 +25,9 @@ from evenhand.exact.solve import Solution, solve
 from evenhand.welfare import GGF, Utilitarian, Welfare
 from evenhand.welfare import welfare as named_welfare
 
-REFUSED, INTERRUPTED, NO_READER = 2, 130, 1  # exit codes
 BOUND_TOL = 1e-10  # losses are small differences of two optima, which must be exact to more digits
 
-ABOUT = """Fair policies for decisions that affect several users at once.
-
-For example, the fair optimum of a vehicle on a grid that serves four users:
-    evenhand model grid --side 20 -o grid.npz
-    evenhand solve grid.npz --gamma 0.99
-
-Each command explains itself: evenhand solve --help. Version: evenhand --version.
-
-Exit codes: 0 done, 2 bad input (a line says what is wrong), 130 interrupted."""
-
-
-def _optional(kind: type, metavar: str) -> PrimitiveConstructorSpec[Any]:
-    """An option that may be left out; tyro's own would read the word None as leaving it out."""
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=metavar,
-        instance_from_str=lambda words: kind(words[0]),
-        is_instance=lambda value: value is None or isinstance(value, kind),
-        str_from_instance=lambda value: [str(value)],
-    )
-
-
-NO_HINT = arg(help_behavior_hint=lambda _: "")  # "(default: True)" beside --no-compare would mislead
-Flag = Annotated[bool, NO_HINT]
 ModelFile = Annotated[Positional[Path], arg(metavar="MODEL.npz")]
-WelfareText = Annotated[str, arg(metavar="NAME")]
 
 
 @dataclass(frozen=True)
@@ -91,11 +61,11 @@ class Solve:
     """An .npz file of transitions [A, S, S], rewards [S, A, D] and initial [S], or one from evenhand model."""
     welfare: WelfareText = "ggf"
     """What is fair, by one of the names above."""
-    gamma: Annotated[float | None, _optional(float, "G"), NO_HINT] = None
+    gamma: Annotated[float | None, optional(float, "G"), NO_HINT] = None
     """Discounted returns, with this discount in [0, 1)."""
     average: Flag = False
     """Average rewards in the long run, in place of discounted ones."""
-    output: Annotated[Path | None, _optional(Path, "FILE"), arg(aliases=["-o"]), NO_HINT] = None
+    output: OutputFile = None
     """Write an .npz here: policy [S, A] (of a mixture: shares [K], policies [K, S]) and what is proven of it."""
     method: Literal["auto", "lp", "columns"] = "auto"
     """One linear program, or column generation; auto decides by the size of the model."""
@@ -240,59 +210,8 @@ class Model:
     """Replace the file if it exists."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program and return its exit code; help and misspelt options end it on their own."""
-    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    for stream in (sys.stdout, sys.stderr):
-        if reconfigure := getattr(stream, "reconfigure", None):
-            reconfigure(errors="replace")  # a γ must not end the program where only ASCII can be shown
-    try:
-        try:
-            return _run(given)
-        finally:
-            sys.stdout.flush()  # a reader that has gone is noticed here, not after the end
-    except KeyboardInterrupt:
-        print("evenhand: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return NO_READER
-    except InputError as error:
-        return _refuse(str(error))
-    except OSError as error:
-        return _refuse(f"{error.filename or 'the output'}: {error.strerror or error}.")
-    except MemoryError:
-        return _refuse("there is not enough memory for a model of this size.")
-
-
-def _run(arguments: list[str]) -> int:
-    if arguments[0] == "--version":
-        print(f"evenhand {evenhand.__version__}")
-        return 0
-    command = tyro.cli(
-        _command("solve", Solve, arguments) | _command("bound", Bound, arguments) | _command("model", Model, arguments),
-        prog="evenhand",
-        description=ABOUT,
-        args=arguments,
-        config=(
-            tyro.conf.FlagCreatePairsOff,
-            tyro.conf.CascadeSubcommandArgs,
-            tyro.conf.OmitSubcommandPrefixes,
-            tyro.conf.OmitArgPrefixes,
-        ),
-    )
-    run: dict[type, Callable[[Any], int]] = {Solve: _solve, Bound: _bound, Model: _model}
-    return run[type(command)](command)
-
-
-def _command(name: str, options: type, arguments: list[str]) -> Any:
-    """The options as a subcommand; its whole docstring is for its own page, lists get the first paragraph."""
-    text = inspect.getdoc(options) or ""
-    brief = text.partition("\n\n")[0]
-    return Annotated[options, subcommand(name, description=text if arguments[0] == name else brief)]
-
-
-def _solve(asked: Solve) -> int:
+def run_solve(asked: Solve) -> int:
+    """Show the fair optimum of a model."""
     if asked.gamma is not None and asked.average:
         raise InputError("--gamma is for discounted rewards and --average for undiscounted ones: give one of them.")
     if asked.gamma is None and not asked.average:
@@ -302,7 +221,7 @@ def _solve(asked: Solve) -> int:
     if not asked.tol > 0:
         raise InputError(f"--tol must be positive, not {asked.tol:g}.")
     if asked.output is not None:
-        _check_output(asked.output)
+        check_output(asked.output)
         if asked.output.exists() and asked.model.exists() and asked.output.samefile(asked.model):
             raise InputError(f"--output names the model file itself, {asked.model}: choose another name.")
     model = MOMDP.load(asked.model)
@@ -347,7 +266,7 @@ def _solve(asked: Solve) -> int:
         print(report.as_json(record))
         return 0
     what = "average rewards" if asked.average else f"expected discounted returns, γ = {asked.gamma:g}"
-    _print(
+    show(
         f"Who gets what: {what}",
         f"{asked.model}: {_size(model)}; welfare: {welfare.name}",
         report.who_gets_what(welfare, fair, utilitarian),
@@ -357,7 +276,8 @@ def _solve(asked: Solve) -> int:
     return 0
 
 
-def _bound(asked: Bound) -> int:
+def run_bound(asked: Bound) -> int:
+    """Show what discounting costs."""
     gammas = _discounts(asked.gammas)
     model = MOMDP.load(asked.model)
     welfare = named_welfare(asked.welfare, model.D)
@@ -389,12 +309,13 @@ def _bound(asked: Bound) -> int:
         if average.note:
             notes.append(f"About the average reward: {average.note}")
         about = f"{asked.model}: {_size(model)}; welfare: {welfare.name}"
-        _print("Average welfare lost by discounting", about, report.bounds_table(rows), notes)
+        show("Average welfare lost by discounting", about, report.bounds_table(rows), notes)
     return INTERRUPTED if stopped else 0
 
 
-def _model(asked: Model) -> int:
-    _check_output(asked.output)
+def run_model(asked: Model) -> int:
+    """Write a model."""
+    check_output(asked.output)
     if asked.output.exists() and not asked.force:
         raise InputError(f"{asked.output} exists already: --force replaces it.")
     _, build, _ = GENERATORS[type(asked.kind)]
@@ -404,7 +325,7 @@ def _model(asked: Model) -> int:
         raise
     except (ValueError, OverflowError) as error:  # numbers beyond what an array can hold
         raise InputError(f"these options make no model: {error}.") from None
-    with _aside(asked.output) as path:
+    with aside(asked.output) as path:
         model.save(path)
     transitions = f"{model.transitions.nnz:,} transitions"
     print(f"Wrote {asked.output}: {_size(model)}, {transitions}, {_bytes(asked.output)}.")
@@ -429,29 +350,6 @@ def _discounts(text: str) -> list[float]:
     return gammas
 
 
-def _check_output(path: Path) -> None:
-    """Refuse, before any work, what could not be written after it."""
-    folder = path.parent
-    if not folder.is_dir():
-        raise InputError(f"there is no folder {folder} to write {path.name} to.")
-    if path.exists() and not path.is_file():  # renaming over a device such as /dev/null would remove it
-        raise InputError(f"{path} is not a file that could be replaced.")
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"nothing may be written to the folder {folder}.")
-
-
-@contextmanager
-def _aside(path: Path) -> Iterator[Path]:
-    """A name to write to, which takes the place of `path` when all is written, and not before."""
-    target = path.resolve()  # a link stays a link
-    partial = target.with_name(f".evenhand-{os.getpid()}.partial")
-    try:
-        yield partial
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def _save_policy(solution: Solution, path: Path) -> str:
     """Write the policy and what is known of it; the answer says what was done."""
     replaced = path.exists()
@@ -461,7 +359,7 @@ def _save_policy(solution: Solution, path: Path) -> str:
         arrays = {"shares": policy.shares, "policies": policy.policies}
     for name in ("returns", "welfare", "gap", "weights"):
         arrays[name] = np.asarray(getattr(solution, name))
-    with _aside(path) as partial, partial.open("xb") as file:
+    with aside(path) as partial, partial.open("xb") as file:
         np.savez_compressed(file, **arrays)
     return f"{'Replaced' if replaced else 'Wrote'} {path} ({', '.join(arrays)})."
 
@@ -482,17 +380,6 @@ def _announced(gammas: Sequence[float]) -> Iterator[float]:
             console.print(" " * 50, end="\r")
 
 
-def _print(title: str, about: str, table: Table, notes: Sequence[str], events: Sequence[str] = ()) -> None:
-    console = Console(highlight=False, markup=False)
-    console.print(title, style="bold")
-    console.print(about, style="dim", soft_wrap=True)  # names of files are kept in one piece
-    console.print(table)
-    for note in notes:
-        console.print(note)
-    for event in events:
-        console.print(event, soft_wrap=True)
-
-
 def _model_record(path: Path, model: MOMDP) -> dict[str, Any]:
     return {"file": str(path), "states": model.S, "actions": model.A, "users": model.D}
 
@@ -509,12 +396,3 @@ def _bytes(path: Path) -> str:
             return f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:.3g} GB"
-
-
-def _refuse(sentence: str) -> int:
-    print("evenhand: error:", " ".join(sentence.split()), file=sys.stderr)
-    return REFUSED
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,104 @@
+"""The program `evenhand`: fair policies, learnt or computed, and who gets what under them."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any
+
+import tyro
+from tyro.conf import subcommand
+
+import evenhand
+from evenhand.cli import about, exact, learning
+from evenhand.cli.shared import FAILED, INTERRUPTED, REFUSED, one_by_one
+from evenhand.errors import InputError
+
+ABOUT = """Fair policies for decisions that affect several users at once.
+
+For example, learn one, and see who gets what under it:
+    evenhand train species --welfare ggf --seeds 4 -o runs/fair
+    evenhand evaluate runs/fair
+
+Or, where the model is known, compute the fair optimum:
+    evenhand model grid --side 20 -o grid.npz
+    evenhand solve grid.npz --gamma 0.99
+
+Each command explains itself: evenhand train --help. What there is to choose from: evenhand list.
+Version: evenhand --version.
+
+Exit codes: 0 done, 2 bad input (a line says what is wrong), 130 interrupted, 1 check-env found an error."""
+
+COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
+    "train": (learning.Train, learning.run_train),
+    "resume": (learning.Resume, learning.run_resume),
+    "evaluate": (learning.Evaluate, learning.run_evaluate),
+    "compare": (learning.Compare, learning.run_compare),
+    "play": (learning.Play, learning.run_play),
+    "list": (about.List, about.run_list),
+    "check-env": (about.CheckEnv, about.run_check_env),
+    "solve": (exact.Solve, exact.run_solve),
+    "bound": (exact.Bound, exact.run_bound),
+    "model": (exact.Model, exact.run_model),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit code; help and misspelt options end it on their own."""
+    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="replace")  # a γ must not end the program where only ASCII can be shown
+    try:
+        try:
+            return _run(given)
+        finally:
+            sys.stdout.flush()  # a reader that has gone is noticed here, not after the end
+    except KeyboardInterrupt:
+        print("evenhand: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except InputError as error:
+        return _refuse(str(error))
+    except OSError as error:
+        return _refuse(f"{error.filename or 'the output'}: {error.strerror or error}.")
+    except MemoryError:
+        return _refuse("there is not enough memory for a model of this size.")
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments[0] == "--version":
+        print(f"evenhand {evenhand.__version__}")
+        return 0
+    command = tyro.cli(
+        reduce(or_, (_command(name, options, arguments) for name, (options, _) in COMMANDS.items())),
+        prog="evenhand",
+        description=ABOUT,
+        args=one_by_one(arguments),
+        config=(
+            tyro.conf.FlagCreatePairsOff,
+            tyro.conf.CascadeSubcommandArgs,
+            tyro.conf.OmitSubcommandPrefixes,
+            tyro.conf.OmitArgPrefixes,
+        ),
+    )
+    run = dict(COMMANDS.values())
+    return run[type(command)](command)
+
+
+def _command(name: str, options: type, arguments: list[str]) -> Any:
+    """The options as a subcommand; its whole docstring is for its own page, lists get the first paragraph."""
+    text = inspect.getdoc(options) or ""
+    brief = text.partition("\n\n")[0]
+    return Annotated[options, subcommand(name, description=text if arguments[0] == name else brief)]
+
+
+def _refuse(sentence: str) -> int:
+    print("evenhand: error:", " ".join(sentence.split()), file=sys.stderr)
+    return REFUSED

@@ -1,0 +1,154 @@
+"""What the commands share: options, files written safely, and how results are printed."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import Positional, arg
+from tyro.constructors import PrimitiveConstructorSpec
+
+from evenhand.errors import InputError
+
+REFUSED, INTERRUPTED, FAILED = 2, 130, 1
+"""Exit codes."""
+
+
+def optional(kind: type, metavar: str) -> PrimitiveConstructorSpec[Any]:
+    """An option that may be left out; tyro's own would read the word None as leaving it out."""
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=lambda words: kind(words[0]),
+        is_instance=lambda value: value is None or isinstance(value, kind),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+NO_HINT = arg(help_behavior_hint=lambda _: "")  # "(default: True)" beside --no-compare would mislead
+Flag = Annotated[bool, NO_HINT]
+WelfareText = Annotated[str, arg(metavar="NAME")]
+Environment = Annotated[Positional[str], arg(metavar="ENV")]
+RunPath = Annotated[Positional[Path], arg(metavar="RUN")]
+PictureFile = Annotated[Path | None, optional(Path, "FILE"), arg(aliases=["-p"]), NO_HINT]
+OutputFile = Annotated[Path | None, optional(Path, "FILE"), arg(aliases=["-o"]), NO_HINT]
+
+
+def whole(text: str) -> int:
+    """A whole number, which may be written as 1e6 or 1_000_000."""
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+    if not number.is_integer():
+        raise ValueError(f"{text} is not a whole number")
+    return int(number)
+
+
+def _is_whole(value: Any) -> bool:
+    return value is None or isinstance(value, int)
+
+
+_WHOLE = PrimitiveConstructorSpec[Any](
+    nargs=1,
+    metavar="N",
+    instance_from_str=lambda words: whole(words[0]),
+    is_instance=_is_whole,
+    str_from_instance=lambda value: [str(value)],
+)
+Whole = Annotated[int, _WHOLE]
+OptionalWhole = Annotated[int | None, _WHOLE, NO_HINT]
+
+
+def assignments(option: str, words: Sequence[str]) -> dict[str, Any]:
+    """What `name=value` words say; values are TOML, and plain text where that is none: nothing is ever executed."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name.strip():
+            raise InputError(f"{option} takes name=value, as in {option} name=0.5, not {word!r}.")
+        if name in found:
+            raise InputError(f"{option} says {name} twice.")
+        found[name] = _value(text)
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        table = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    value = table["value"]
+    return value if len(table) == 1 and isinstance(value, bool | int | float | str | list) else text
+
+
+def one_by_one(words: Sequence[str], options: Sequence[str] = ("--set", "--env", "--training")) -> list[str]:
+    """`--set a=1 b=2` as `--set a=1 --set b=2`, so that what comes after is not swallowed."""
+    spread: list[str] = []
+    option: str | None = None
+    for word in words:
+        if option is not None and spread[-1] != option and "=" in word and not word.startswith("-"):
+            spread.append(option)
+        elif option is not None and spread[-1] != option:
+            option = None
+        spread.append(word)
+        if word in options:
+            option = word
+    return spread
+
+
+def check_picture(path: Path | None, option: str, endings: Sequence[str]) -> None:
+    """Refuse, before any work, a picture that could not be written after it."""
+    if path is None:
+        return
+    if path.suffix.lower() not in endings:
+        raise InputError(f"{option} takes a file ending in {', '.join(endings[:-1])} or {endings[-1]}, not {path}.")
+    check_output(path)
+
+
+def say(text: str) -> None:
+    """What is being done, for whoever watches; nothing where nobody does."""
+    console = Console(stderr=True, highlight=False, markup=False)
+    if console.is_terminal:
+        console.print(f"{text} …", style="dim", soft_wrap=True)
+
+
+def check_output(path: Path) -> None:
+    """Refuse, before any work, what could not be written after it."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder} to write {path.name} to.")
+    if path.exists() and not path.is_file():  # renaming over a device such as /dev/null would remove it
+        raise InputError(f"{path} is not a file that could be replaced.")
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"nothing may be written to the folder {folder}.")
+
+
+@contextmanager
+def aside(path: Path) -> Iterator[Path]:
+    """A name to write to, which takes the place of `path` when all is written, and not before."""
+    target = path.resolve()  # a link stays a link
+    partial = target.with_name(f".evenhand-{os.getpid()}.partial{target.suffix}")  # the suffix may say the format
+    try:
+        yield partial
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def show(title: str, about: str, table: Table, notes: Sequence[str], events: Sequence[str] = ()) -> None:
+    """Print a table with what is to be said of it; events are lines that must not be wrapped."""
+    console = Console(highlight=False, markup=False)
+    console.print(title, style="bold")
+    console.print(about, style="dim", soft_wrap=True)  # names of files are kept in one piece
+    console.print(table)
+    for note in notes:
+        console.print(note)
+    for event in events:
+        console.print(event, soft_wrap=True)

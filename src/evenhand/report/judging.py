@@ -1,0 +1,147 @@
+"""What learned policies are held against: simple policies, the exact optimum where it is known, and each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from evenhand.errors import InputError
+from evenhand.report.learning import Curve, Outcome
+from evenhand.welfare import Welfare
+
+# What plays episodes imports JAX, which the program's help need not wait for: here too it is imported where it is used.
+
+MOST_ACTIONS = 8
+"""Up to so many actions, each has a policy that always takes it."""
+CUT_OFF = 1e-3
+"""The part of a discounted return that may lie beyond the end of an episode for it to count as endless."""
+LONG = 1000
+"""Steps of an episode, from which on its average is nearly that of the long run."""
+EPISODES = 50
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The fairest that any policy can be, by the exact solver."""
+
+    returns: Float[np.ndarray, " D"]
+    welfare: float
+    note: str
+
+
+def baselines(env: Any) -> Iterator[tuple[str, Any]]:
+    """Policies that need no learning, with their names: at random, and always the same action.
+
+    env: as `evenhand.envs.resolve` gives it.
+    """
+    from evenhand.types import Box
+
+    yield "random", "random"
+    if isinstance(env.action_space, Box):
+        yield from ((f"always {name}", share) for name, share in (("low", 0.0), ("middle", 0.5), ("high", 1.0)))
+    elif env.action_space.n <= MOST_ACTIONS:
+        names = action_names(env)
+        for action in range(env.action_space.n):
+            yield f"always {names[action] if names else action}", action
+
+
+def action_names(env: Any) -> Sequence[str] | None:
+    """What the actions of an environment are called, where it says so."""
+    from evenhand.envs.species import ACTIONS, Species
+
+    return ACTIONS if isinstance(env, Species) else None
+
+
+def reference(env: Any, welfare: Welfare, measure: str, gamma: float, lengths: Any) -> Reference | str:
+    """The exact optimum of an environment, or in words why there is none.
+
+    lengths: of the test episodes, in steps.
+    """
+    from evenhand.envs.species import Species
+
+    if not isinstance(env, Species):
+        return "there is an exact optimum for species only."
+    from evenhand.envs.species_reference import SpeciesReference
+
+    shortest, mean = int(np.min(lengths)), float(np.mean(lengths))
+    if measure == "discounted":
+        if gamma**shortest > CUT_OFF:
+            return f"episodes of {shortest} steps are too short for the exact optimum at γ = {gamma:g}."
+        optimum, scale = SpeciesReference(env).discounted(welfare, gamma), 1.0
+        note = f"exact optimum: of a finite model of {_about(env)}, proven to {optimum.gap:.0e}."
+    else:
+        if shortest < LONG:
+            return f"episodes of {shortest} steps are too short for the exact optimum, which is that of the long run."
+        optimum, scale = SpeciesReference(env).average(welfare), mean if measure == "return" else 1.0
+        note = f"exact optimum: in the long run, of a finite model of {_about(env)}, proven to {optimum.gap:.0e}."
+    returns = scale * optimum.returns
+    return Reference(returns, float(welfare.value(returns)), note)
+
+
+def _about(env: Any) -> str:
+    response = env.response if isinstance(env.response, str) else "this"
+    return f"species with a {response} response"
+
+
+def kept_tests(run: Any, say: Callable[[str], None]) -> dict[int, Any]:
+    """The test episodes that a finished run has kept, by seed; those that it lacks are played now."""
+    for seed in run.seeds:
+        progress = run.folder.progress(seed)
+        if not progress.finished:
+            raise InputError(
+                f"{run.path} is not finished (seed {seed}: {progress.step:,} of {progress.steps:,} steps): "
+                f"evenhand resume {run.path} goes on with it."
+            )
+    found = run.evaluations()
+    for seed in run.seeds:
+        if seed not in found:
+            say(f"playing {EPISODES} test episodes of {run.path}, seed {seed}")
+            found[seed] = run.test(seed, EPISODES)
+    return found
+
+
+def outcome(name: str, tests: Sequence[Any], measure: str, kind: str = "run") -> Outcome:
+    """Evaluations, one for each seed, as a row of a table."""
+    return Outcome(name, np.stack([test.returns(measure) for test in tests]), kind)
+
+
+def curve(name: str, run: Any) -> Curve | None:
+    """The rewards per step of all seeds of a run while it was trained; None if they are lost."""
+    try:
+        table = run.metrics()
+    except InputError:
+        return None
+    columns = [f"reward/{objective}" for objective in run.request["objectives"]]
+    by_seed = [part.select("step", *columns).to_numpy() for _, part in table.group_by("seed", maintain_order=True)]
+    steps = [part[:, 0] for part in by_seed]
+    if not all(np.array_equal(steps[0], other) for other in steps[1:]):
+        return None
+    return Curve(name, steps[0].astype(int), np.stack([part[:, 1:] for part in by_seed]))
+
+
+def names(runs: Sequence[Any]) -> list[str]:
+    """What to call runs in one table: GGF-PPO, and the folder too where that would not tell them apart."""
+    called = [run.name for run in runs]
+    return [
+        f"{name} ({run.path.name})" if called.count(name) > 1 else name for name, run in zip(called, runs, strict=True)
+    ]
+
+
+def same_environment(runs: Sequence[Any]) -> None:
+    """Refuse runs whose numbers have nothing to do with each other."""
+    first = runs[0]
+    for run in runs[1:]:
+        if _environment(run.request) != _environment(first.request):
+            raise InputError(
+                f"only runs of the same environment can be compared, but {first.path} is of "
+                f"{_environment(first.request)} and {run.path} of {_environment(run.request)}."
+            )
+
+
+def _environment(request: Mapping[str, Any]) -> str:
+    arguments = ", ".join(f"{name}={value!r}" for name, value in sorted(request["arguments"].items()))
+    return f"{request['name']} ({arguments})" if arguments else str(request["name"])

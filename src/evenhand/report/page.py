@@ -1,0 +1,79 @@
+"""One page for a browser: text, tables and pictures in a single file, without scripts and without a network."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+STYLE = """
+body { font: 16px/1.55 system-ui, sans-serif; max-width: 62rem; margin: 2.5rem auto; padding: 0 1rem; color: #222; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+img { max-width: 100%; height: auto; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .8rem; text-align: right; vertical-align: top; }
+th { border-bottom: 2px solid #888; vertical-align: bottom; }
+td { border-bottom: 1px solid #ddd; }
+th:first-child, td:first-child { text-align: left; white-space: nowrap; }
+small { color: #666; white-space: nowrap; }
+code { background: #f3f3f3; padding: .1rem .3rem; }
+"""
+
+
+def paragraph(text: str) -> str:
+    """A paragraph of plain text."""
+    return f"<p>{escape(text)}</p>"
+
+
+def heading(text: str) -> str:
+    """A heading within the page."""
+    return f"<h2>{escape(text)}</h2>"
+
+
+def command(text: str) -> str:
+    """A line to type."""
+    return f"<p><code>{escape(text)}</code></p>"
+
+
+def picture(path: Path, description: str) -> str:
+    """A PNG file, put into the page itself."""
+    data = base64.b64encode(path.read_bytes()).decode()
+    return f'<p><img alt="{escape(description)}" src="data:image/png;base64,{data}"></p>'
+
+
+def as_html(table: Table) -> str:
+    """A table of the terminal; the second line of a cell is its interval."""
+    heads = [_words(str(column.header)) for column in table.columns]
+    rows = zip(*(column.cells for column in table.columns), strict=True)
+    head = "".join(f'<th scope="col">{text}</th>' for text in heads)
+    body = "\n".join(f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
+
+
+def page(title: str, parts: Sequence[str]) -> str:
+    """The whole page. Nothing in it may run or be fetched, which browsers are told as well."""
+    body = "\n".join(parts)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
+        "style-src 'unsafe-inline'\">\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n"
+        f"{body}\n</body>\n</html>\n"
+    )
+
+
+def _words(header: str) -> str:
+    """A heading on one line, without the hyphens that narrow columns need."""
+    return escape(header.replace("-\n", "").replace("\n", " ").strip())
+
+
+def _cell(cell: object) -> str:
+    text = cell.plain if isinstance(cell, Text) else str(cell)
+    value, _, spread = text.partition("\n")
+    return f"{escape(value)}<br><small>{escape(spread)}</small>" if spread else escape(value)

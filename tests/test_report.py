@@ -1,0 +1,234 @@
+"""Tables, pictures and pages of what was learnt, and the demo that shows all of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import evenhand as eh
+from evenhand import demo, report
+from evenhand.envs.species import Species
+from evenhand.errors import InputError
+from evenhand.report import Curve, Outcome, judging, page
+from evenhand.runs.folder import RunFolder
+
+GGF = eh.GGF.geometric(2)
+FAIR = Outcome("GGF-PPO", np.array([[0.4, 0.5], [0.5, 0.4], [0.6, 0.6]]))
+PLAIN = Outcome("PPO", np.array([[0.1, 0.9], [0.2, 0.8], [0.3, 0.7]]))
+BEST = Outcome("exact optimum", np.array([[0.6, 0.6]]), "exact")
+
+
+def printed(table: Any, width: int = 80) -> str:
+    shown = io.StringIO()
+    Console(file=shown, width=width).print(table)
+    return shown.getvalue()
+
+
+def is_png(path: Path) -> bool:
+    return path.read_bytes().startswith(b"\x89PNG\r\n") and path.stat().st_size > 10_000
+
+
+# Numbers
+
+
+def test_each_seed_is_judged_by_itself() -> None:
+    found = report.summary(FAIR, GGF)
+    scores = np.array([(2 * 0.4 + 0.5) / 3, (2 * 0.4 + 0.5) / 3, 0.6])
+    assert found["welfare"].value == pytest.approx(scores.mean())
+    half = 4.302652729749462 * scores.std(ddof=1) / math.sqrt(3)  # Student's t of two degrees of freedom
+    assert found["welfare"].high - found["welfare"].value == pytest.approx(half)
+    assert found["minimum"].value == pytest.approx(1.4 / 3)  # not 0.5, the least of the means
+    assert found["cv"].value == pytest.approx((2 * 0.05 / 0.45 + 0) / 3)
+
+
+def test_what_is_not_defined_is_left_open() -> None:
+    losses = Outcome("losses", np.array([[-1.0, 2.0]]))
+    assert math.isnan(report.summary(losses, GGF)["cv"].value)
+    assert math.isnan(report.summary(losses, eh.Nash(2))["welfare"].value)
+    assert math.isnan(report.scaled(report.summary(losses, GGF)["welfare"], -1.0).value)
+    assert "–" in printed(report.outcomes_table([losses], ["a", "b"], eh.Nash(2)))
+
+
+def test_the_price_is_what_is_lost_of_the_best_sum() -> None:
+    assert report.price(PLAIN, PLAIN).value == pytest.approx(0)
+    poor = Outcome("poor", np.array([[0.25, 0.25]]))
+    assert report.price(poor, PLAIN).value == pytest.approx(0.5)
+
+
+# Tables
+
+
+def test_the_table_has_intervals_and_parts_of_the_optimum_within_80_columns() -> None:
+    text = printed(report.outcomes_table([FAIR, PLAIN, BEST], ["otters", "abalone"], GGF, optimum=0.6))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    rows = [line.split() for line in text.splitlines()]
+    assert ["GGF-PPO", "0.500", "0.500", "0.489", "0.500", "0.467", "0.533", "0.074", "81.5", "%"] in rows
+    assert ["exact", "optimum", *["0.600"] * 6, "0.000", "100.0", "%"] in rows
+    assert text.count("±") == 16
+    notes = report.table_notes([FAIR, PLAIN, BEST], ["otters", "abalone"], GGF)
+    assert any("3 seeds" in note for note in notes)
+
+
+def test_the_table_shows_prices() -> None:
+    text = printed(
+        report.outcomes_table([PLAIN, Outcome("poor", np.array([[0.25, 0.25]]))], ["a", "b"], GGF, prices=True)
+    )
+    assert re.search(r"^ poor .* 50\.0 %", text, re.MULTILINE)
+
+
+def test_many_users_are_left_to_programs() -> None:
+    users = [f"user {i}" for i in range(20)]
+    many = Outcome("many", np.arange(20.0)[None])
+    table = report.outcomes_table([many], users, eh.GGF.geometric(20))
+    assert "user" not in printed(table)
+    assert any("20 users" in note for note in report.table_notes([many], users, eh.GGF.geometric(20)))
+    record = report.outcome_record(many, users, eh.GGF.geometric(20))
+    assert record["users"]["user 19"]["value"] == 19
+    assert json.loads(report.as_json(record))["users"]["user 19"]["low"] is None
+
+
+# Pictures and pages
+
+
+def test_pictures_are_drawn(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    curves = [Curve(name, np.arange(1, 201) * 1000, rng.random((3, 200, 2))) for name in ("GGF-PPO", "PPO")]
+    report.draw_outcomes([FAIR, PLAIN, BEST], ["otters", "abalone"], tmp_path / "a.png", curves=curves, title="T")
+    many = [Outcome(f"policy {i}", rng.normal(size=(1, 30))) for i in range(12)]
+    users = [f"somebody {i}" for i in range(30)]
+    curve = Curve("many", np.array([1]), rng.random((1, 1, 30)))
+    report.draw_outcomes(many, users, tmp_path / "b.png", curves=[curve])
+    assert is_png(tmp_path / "a.png")
+    assert is_png(tmp_path / "b.png")
+    with pytest.raises(InputError, match="cannot be written"):
+        report.draw_outcomes([FAIR], ["a", "b"], tmp_path / "c.xyz")
+
+
+class Reader(HTMLParser):
+    """Notes what a page is made of, and that every tag is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.append(tag)
+        self.links += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_a_page_needs_nothing_and_runs_nothing(tmp_path: Path) -> None:
+    report.draw_outcomes([FAIR, PLAIN], ["a", "b"], tmp_path / "p.png")
+    evil = Outcome("<script>alert(1)</script>", np.array([[1.0, 2.0]]))
+    table = page.as_html(report.outcomes_table([FAIR, evil], ["a<b", "c&d"], GGF))
+    parts = [page.heading("<i>"), table, page.picture(tmp_path / "p.png", 'a "picture"'), page.command("x > y")]
+    read = Reader(page.page("<title>", parts))
+    assert "script" not in read.tags
+    assert [link[:22] for link in read.links] == ["data:image/png;base64,"]
+    for text in ("<script>alert(1)</script>", "a<b", "welfare", "minimum", "±", "x > y"):
+        assert text in read.text
+    assert read.tags.count("tr") == 3
+
+
+# The exact reference
+
+
+def test_there_is_a_reference_only_where_it_means_something() -> None:
+    species = Species(response="strong")
+    assert "for species only" in str(judging.reference(object(), GGF, "average", 0.99, [3650]))
+    assert "too short" in str(judging.reference(species, GGF, "discounted", 0.99, [3650, 200]))
+    assert "too short" in str(judging.reference(species, GGF, "average", 0.99, [200]))
+    found = judging.reference(species, GGF, "discounted", 0.99, [3650])
+    assert isinstance(found, judging.Reference)
+    assert found.welfare == pytest.approx(0.4806, abs=1e-3)
+    assert "strong response" in found.note
+
+
+# The demo
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(demo, "STEPS", 2560)
+    monkeypatch.setattr(demo, "SEEDS", 2)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_the_demo_tells_its_story_and_makes_room_for_the_next(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.main() == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    for text in ("GGF-PPO", "exact optimum", "price of", "Fair in discounted returns", "demo/index.html"):
+        assert text in " ".join(out.split())
+    assert max(len(line) for line in out.splitlines() if not line.startswith("$ evenhand")) <= 80
+    assert is_png(Path("demo/who-gets-what.png"))
+    read = Reader(Path("demo/index.html").read_text("utf-8"))
+    assert read.tags.count("table") == 2
+    assert all(link.startswith("data:") for link in read.links)
+
+    Path("demo/runs/notes.txt").write_text("mine")
+    for name, welfare in demo.WELFARES.items():
+        assert (Path("demo/runs") / name / "run.json").exists()
+        demo._clear(Path("demo/runs") / name, welfare)
+    assert [path.name for path in Path("demo/runs").iterdir() if path.suffix != ".log"] == ["notes.txt"]
+
+
+def test_the_demo_removes_only_what_it_made(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = Path("demo/runs/ppo")
+    mine.mkdir(parents=True)
+    (mine / "thesis.txt").write_text("ten years of work")
+    assert demo.main() == 2
+    assert "move it away first" in capsys.readouterr().err
+    assert (mine / "thesis.txt").exists()
+    shutil.rmtree(mine)
+    request = {"env": "species", "arguments": {}, "welfare": "utilitarian", "steps": 5, "seeds": [0]}
+    RunFolder.create(mine, request)
+    assert demo.main() == 2
+    assert (mine / "run.json").exists()
+    shutil.rmtree(mine)
+    RunFolder.create("elsewhere", request | {"arguments": demo.ARGUMENTS})
+    mine.symlink_to(Path("elsewhere").resolve())
+    assert demo.main() == 2
+    assert Path("elsewhere/run.json").exists()
+
+
+def test_a_demo_under_way_is_left_alone(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    request = {"env": "species", "arguments": demo.ARGUMENTS, "welfare": "ggf:2", "steps": 5, "seeds": [0]}
+    folder = RunFolder.create("demo/runs/ggf-ppo", request)
+    with folder.locked():
+        assert demo.main() == 2
+    assert "is being trained by" in capsys.readouterr().err
+    assert (folder.path / "run.json").exists()
+
+
+def test_a_training_that_fails_is_said(small: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(demo, "STEPS", 5)
+    assert demo.main() == 2
+    assert "fewer than ppo takes" in capsys.readouterr().err
