@@ -395,7 +395,7 @@ def test_ppo_loss_by_hand(clip_of, surrogate):
     problem = Problem(4, Discrete(2), THIRDS)
     params = tabular(np.zeros((4, 2)), np.zeros((4, 2)))
     samples = golden_samples(target=[[1, 2]] * 4)
-    total, facts = ppo.loss(config, problem, params, samples, jnp.array([2 / 3, 1 / 3]), 0.2)
+    total, facts = ppo.loss(config, problem, params, samples, jnp.array([2 / 3, 1 / 3]), 0.2, config.entropy)
     value_loss = 0.5 * (1 + 4) / 2
     np.testing.assert_allclose(facts["policy_loss"], -surrogate, rtol=1e-5)
     np.testing.assert_allclose(facts["value_loss"], value_loss, rtol=1e-5)
@@ -409,7 +409,7 @@ def test_value_clipping_by_hand():
     problem = Problem(4, Discrete(2), THIRDS)
     params = tabular(np.zeros((4, 2)), np.full((4, 2), 3.0))
     samples = golden_samples(target=[[2.5, 0.0]] * 4, value=np.ones((4, 2)))
-    _, facts = ppo.loss(config, problem, params, samples, jnp.array([2 / 3, 1 / 3]), 0.2)
+    _, facts = ppo.loss(config, problem, params, samples, jnp.array([2 / 3, 1 / 3]), 0.2, config.entropy)
     np.testing.assert_allclose(facts["value_loss"], 0.5 * (1.0 + 9.0) / 2, rtol=1e-6)  # max(.25, 1), max(9, 2.25)
 
 
@@ -439,7 +439,7 @@ def test_one_objective_is_plain_ppo(clip_of):
         jnp.asarray(target, jnp.float32)[:, None],
     )
     problem = Problem(B, Discrete(A), eh.GGF([1.0]))
-    total, _ = ppo.loss(config, problem, tabular(logits, values[:, None]), samples, jnp.ones(1), 0.1)
+    total, _ = ppo.loss(config, problem, tabular(logits, values[:, None]), samples, jnp.ones(1), 0.1, config.entropy)
     expected = scalar_ppo(logits, values, action, old, advantage, target, config)
     np.testing.assert_allclose(total, expected, rtol=1e-5)
 
@@ -488,7 +488,9 @@ def test_ppo_ascends_the_weighted_policy_gradients(actions, clip_of):
     old = actor_critic.policy(config, problem, params, x).log_prob(action)
     value = actor_critic.critic(config, params, x)
     samples = ppo.Samples(x, action, old, value, advantage, value + advantage)
-    gradient, _ = jax.grad(ppo.loss, argnums=2, has_aux=True)(config, problem, params, samples, weights, 0.2)
+    gradient, _ = jax.grad(ppo.loss, argnums=2, has_aux=True)(
+        config, problem, params, samples, weights, 0.2, config.entropy
+    )
     alone = policy_gradients(problem, params, x, action, advantage)
     expected = jax.tree.map(lambda *g: -sum(w * y for w, y in zip(weights, g, strict=True)), *alone)
     for ours, theirs in zip(
@@ -504,7 +506,7 @@ def test_a2c_ascends_the_weighted_policy_gradients(actions):
     weights = jnp.array([0.5, 0.3, 0.2])
     target = actor_critic.critic(config, params, x) + advantage
     gradient, _ = jax.grad(a2c.loss, argnums=2, has_aux=True)(
-        config, problem, params, x, action, advantage @ weights, target
+        config, problem, params, x, action, advantage @ weights, target, config.entropy
     )
     alone = policy_gradients(problem, params, x, action, advantage)
     expected = jax.tree.map(lambda *g: -sum(w * y for w, y in zip(weights, g, strict=True)), *alone)
@@ -527,6 +529,7 @@ def test_a2c_loss_by_hand():
         jnp.array([1, 0]),
         jnp.array([2.0, -4.0]),
         jnp.array([[2.0, 2.0], [3.0, 0.0]]),
+        config.entropy,
     )
     policy_loss = -(2 * np.log(0.75) - 4 * np.log(0.5)) / 2
     entropy = (-(0.25 * np.log(0.25) + 0.75 * np.log(0.75)) + np.log(2)) / 2

@@ -1,11 +1,8 @@
 """What is learnt, against what is known: probes with values by hand, and finite models with exact optima.
 
-The settings of these tests are the same for all models of an algorithm. Two things are done here, around the
-algorithms, because fair optima are mixed and need them: the entropy bonus falls to nothing in the course of the
-training (early on it keeps policies from settling before they have seen everything, later it would keep them from the
-optimum), and the policy that is judged has the mean parameters of the second half of the training. The last
-parameters by themselves are off by some per cent: J, which decides the weights, is read off a critic that follows the
-policy with a delay, and the policy turns round the optimum.
+The settings of these tests are the same for all models of an algorithm. Fair optima are mixed: the entropy bonus starts
+high, so that policies do not settle before they have seen everything, and falls to nothing; and what is judged is the
+policy with the mean parameters of the second half of the training (`average`), for the last turn round the optimum.
 """
 
 from __future__ import annotations
@@ -95,7 +92,8 @@ def probabilities(task, agent, observations):
     x = jnp.asarray(observations, jnp.float32)
     if task.algorithm == "dqn":
         return np.eye(task.actions.n)[np.asarray(task.agent.mode(task.config, task.problem, agent, x))]
-    logits = actor_critic.policy(task.config, task.problem, agent.params, x).logits
+    learnt = agent.params._replace(actor=agent.averaged.actor, log_std=agent.averaged.log_std)
+    logits = actor_critic.policy(task.config, task.problem, learnt, x).logits
     p = np.asarray(jax.nn.softmax(logits), float)
     return p / p.sum(axis=1, keepdims=True)
 
@@ -154,17 +152,25 @@ def test_a_number_between_two_wishes(algorithm):
 
 # Finite models, all brought to the same sizes, so that a compiled program serves all of one D
 
-STATES, ACTIONS, EPISODE, PHASES = 16, 5, 50, 50
+STATES, ACTIONS, EPISODE = 16, 5, 50
 SETTINGS = {
-    "ppo": ppo.Config(envs=10, rollout=64, hidden=(32,), learning_rate=5e-4, entropy=0.1, weight_width=0.0),
+    "ppo": ppo.Config(
+        envs=10,
+        rollout=64,
+        hidden=(32,),
+        learning_rate=5e-4,
+        entropy=0.1,
+        entropy_schedule="quadratic",
+        average=0.5,
+    ),
     "a2c": a2c.Config(
         envs=10,
-        rollout=10,
+        rollout=20,
         hidden=(32,),
-        learning_rate=1e-3,
+        learning_rate=2e-3,
         entropy=0.1,
-        normalise_advantages=True,
-        weight_width=0.0,
+        entropy_schedule="quadratic",
+        average=0.5,
     ),
     "dqn": dqn.Config(
         envs=8,
@@ -181,9 +187,10 @@ SETTINGS = {
         exploration_fraction=1.0,
     ),
 }
-STEPS = {"ppo": 200_000, "a2c": 300_000, "dqn": 60_000}
-ENOUGH = {"ppo": 0.98, "a2c": 0.96}
-"""The share of the exact optimum that must be reached."""
+STEPS = {"ppo": 200_000, "a2c": 400_000, "dqn": 60_000}
+ENOUGH, ALMOST = 0.98, 0.95
+"""The share of the exact optimum that must be reached on all models but one of each D, and on that one: on the larger
+grids, fair only by going to and fro between distant places, and for A2C on the refuge, a few per cent are lost."""
 
 
 class Case(NamedTuple):
@@ -192,8 +199,6 @@ class Case(NamedTuple):
     name: str
     model: eh.MOMDP
     gamma: float
-    hard: bool = False
-    """Fair only by going to and fro between distant places: learnt up to 96 % of the optimum or so, not 98."""
 
 
 def padded(model):
@@ -243,7 +248,7 @@ CASES = {
     3: [
         Case("garnet", examples.garnet(16, 5, 3, 3, seed=4), 0.9),
         Case("patient garnet", examples.garnet(16, 4, 3, 3, seed=5), 0.99),
-        Case("grid", examples.grid(4, 3, 0.1, seed=2), 0.95, hard=True),
+        Case("grid", examples.grid(4, 3, 0.1, seed=2), 0.95),
         Case("losing garnet", losing(3, 6), 0.95),
     ],
     4: [
@@ -282,26 +287,14 @@ def learnt_policies(algorithm, cases, seed=0):
     config, D = SETTINGS[algorithm], cases[0].model.D
     envs = [FiniteEnv(padded(case.model), EPISODE) for case in cases]
     task = Task(algorithm, config, eh.GGF.geometric(D), STATES, envs[0].action_space)
-    updates = STEPS[algorithm] // config.steps_per_update // PHASES
-    acted = "network" if algorithm == "dqn" else "params"
+    updates = STEPS[algorithm] // config.steps_per_update
 
     def run(tables: Tables, gamma, state):
         env = copy.copy(envs[0])
         env.tables = tables
-        patient = with_number(config, "gamma", gamma)
-
-        def phase(n, carry):
-            state, mean = carry
-            now = patient
-            if algorithm != "dqn":
-                now = with_number(patient, "entropy", config.entropy * (1 - n / PHASES) ** 2)
-            state, *_ = loops._run(env, task, now, state, jnp.array(updates), jnp.array(updates * PHASES))
-            share = jnp.where(n >= PHASES // 2, 2 / PHASES, 0.0)
-            return state, jax.tree.map(lambda m, p: m + share * p, mean, getattr(state.agent, acted))
-
-        nothing = jax.tree.map(jnp.zeros_like, getattr(state.agent, acted))
-        state, mean = jax.lax.fori_loop(0, PHASES, phase, (state, nothing))
-        return state.agent if algorithm == "dqn" else state.agent._replace(params=mean)
+        n = jnp.array(updates)
+        state, *_ = loops._run(env, task, with_number(config, "gamma", gamma), state, n, n)
+        return state.agent
 
     def together(trees):
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
@@ -329,8 +322,8 @@ def test_fair_policies_are_learnt(algorithm, D):
         for case, policy in zip(CASES[D], learnt_policies(algorithm, CASES[D]), strict=True)
     }
     print({name: round(share, 4) for name, share in shares.items()})
-    for case in CASES[D]:
-        assert shares[case.name] >= (0.95 if case.hard else ENOUGH[algorithm]), shares
+    assert min(shares.values()) >= ALMOST, shares
+    assert sum(share >= ENOUGH for share in shares.values()) >= len(shares) - 1, shares
     assert max(shares.values()) <= 1 + 1e-6
 
 

@@ -22,9 +22,11 @@ from evenhand.agents.actor_critic import (
     flat,
     inputs,
     mode,
+    moved,
     new_state,
     policy,
     shortened,
+    stepped,
     take_in,
     welfare_weights,
 )
@@ -49,7 +51,9 @@ class Config:
     learning_rate: float = 7e-4
     """Step size of RMSprop."""
     learning_rate_schedule: Schedule = "constant"
-    """Constant, or falling linearly to zero."""
+    """Constant, or falling to zero: linear or quadratic."""
+    critic_schedule: Schedule = "constant"
+    """The same for the critic, which should not lag behind the policy."""
     rmsprop_decay: float = 0.99
     """How slowly RMSprop forgets the size of gradients."""
     rmsprop_epsilon: float = 1e-5
@@ -58,6 +62,8 @@ class Config:
     """λ of the advantage estimates: 1 makes them n-step returns, n reaching to the end of the rollout."""
     entropy: float = 0.01
     """Weight of the policy's entropy."""
+    entropy_schedule: Schedule = "constant"
+    """Constant, or falling to zero: explore first, settle later."""
     value: float = 0.25
     """Weight of the critic's loss."""
     gradient_norm: float = 0.5
@@ -66,8 +72,8 @@ class Config:
     """Hidden layers of actor and critic."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Of the hidden layers; outputs are linear."""
-    normalise_advantages: bool = False
-    """Scale advantages so that their weighted sum has deviation 1."""
+    normalise_advantages: bool = True
+    """Scale advantages so that their weighted sum has deviation 1: the entropy then fits rewards of any size."""
     normalise_observations: bool = False
     """By their running mean and deviation."""
     normalise_rewards: bool = False
@@ -77,6 +83,8 @@ class Config:
     weight_width: float = 0.0
     """A GGF's weights pass from one order of the users to another over this band of returns, relative to their mean
     size; 0, the paper's rule, is a jump."""
+    average: float = 0.25
+    """The policy in the end has the mean parameters over this last share of the training; 0 for the last ones."""
     initial_states: int = 64
     """Over how many of the latest initial states J is averaged, rounded up to a multiple of the environments."""
 
@@ -122,14 +130,14 @@ def update(
     if config.normalise_advantages:
         weighted = weighted / (jnp.std(weighted) + 1e-8)
     target = advantage + value
+    entropy = scheduled(config.entropy, config.entropy_schedule, remaining)
     gradient, facts = jax.grad(loss, argnums=2, has_aux=True)(
-        config, problem, state.params, flat(x[0]), flat(transitions.action), flat(weighted), flat(target)
+        config, problem, state.params, flat(x[0]), flat(transitions.action), flat(weighted), flat(target), entropy
     )
     change, optimiser = _rmsprop(config).update(shortened(gradient, config.gradient_norm), state.optimiser)
-    learning_rate = scheduled(config.learning_rate, config.learning_rate_schedule, remaining)
-    params = jax.tree.map(lambda p, c: p - learning_rate * c, state.params, change)
+    params = stepped(config, state.params, change, remaining)
     report = facts | {"J": J, "weights": weights, "explained_variance": explained_variance(value, target)}
-    return state._replace(params=params, optimiser=optimiser), report
+    return moved(config, state, params, optimiser, remaining), report
 
 
 def loss(
@@ -140,6 +148,7 @@ def loss(
     action: Shaped[Array, "B *a"],
     advantage: Float[Array, " B"],
     target: Float[Array, "B D"],
+    entropy_weight: float | Float[Array, ""],
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """−mean(log π(a|s) Σ_k w_k A_k) + c_v mean (V − target)² − c_e entropy, given Σ_k w_k A_k."""
     pi = policy(config, problem, params, x)
@@ -147,8 +156,10 @@ def loss(
     value_loss = jnp.mean((critic(config, params, x) - target) ** 2)
     entropy = jnp.mean(pi.entropy())
     facts = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
-    return policy_loss + config.value * value_loss - config.entropy * entropy, facts
+    return policy_loss + config.value * value_loss - entropy_weight * entropy, facts
 
 
 def _rmsprop(config: Config) -> optax.GradientTransformation:
-    return optax.scale_by_rms(decay=config.rmsprop_decay, eps=config.rmsprop_epsilon, eps_in_sqrt=True)
+    return optax.scale_by_rms(
+        decay=config.rmsprop_decay, eps=config.rmsprop_epsilon, eps_in_sqrt=True, bias_correction=True
+    )

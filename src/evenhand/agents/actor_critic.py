@@ -10,6 +10,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Shaped
 
+from evenhand.agents.config import Schedule, scheduled
 from evenhand.agents.distributions import Distribution, distribution
 from evenhand.agents.fairness import InitialStates, mean_over, no_initial_states, objective_weights, remember
 from evenhand.agents.networks import MLP, apply_mlp, new_mlp
@@ -48,6 +49,14 @@ class Settings(Protocol):
     @property
     def weight_width(self) -> float: ...  # noqa: D102
     @property
+    def average(self) -> float: ...  # noqa: D102
+    @property
+    def learning_rate(self) -> float: ...  # noqa: D102
+    @property
+    def learning_rate_schedule(self) -> Schedule: ...  # noqa: D102
+    @property
+    def critic_schedule(self) -> Schedule: ...  # noqa: D102
+    @property
     def initial_states(self) -> int: ...  # noqa: D102
 
 
@@ -60,10 +69,19 @@ class ActorCritic(NamedTuple):
     """The logarithm of a Gaussian policy's deviation; None where actions are discrete."""
 
 
+class Averaged(NamedTuple):
+    """The mean of the policy's parameters over the last updates."""
+
+    actor: MLP
+    log_std: Float[Array, " n"] | None
+    updates: Float[Array, ""]
+
+
 class State(NamedTuple):
     """All that changes while learning."""
 
     params: ActorCritic
+    averaged: Averaged
     optimiser: optax.OptState
     initial: InitialStates
     observations: Running | None
@@ -81,6 +99,7 @@ def new_state(config: Settings, problem: Problem, seed: int, optimiser: optax.Gr
     )
     return State(
         params=params,
+        averaged=jax.tree.map(jnp.copy, Averaged(params.actor, params.log_std, jnp.array(0.0))),
         optimiser=optimiser.init(params),
         initial=no_initial_states(-(-config.initial_states // config.envs), config.envs, problem.observation_size),
         observations=nothing_seen(problem.observation_size) if config.normalise_observations else None,
@@ -91,8 +110,8 @@ def new_state(config: Settings, problem: Problem, seed: int, optimiser: optax.Gr
 def act(
     config: Settings, problem: Problem, state: State, observation: Float[Array, "N O"], key: PRNGKey
 ) -> Shaped[Array, "N *a"]:
-    """Draw raw actions from the policy."""
-    return policy(config, problem, state.params, inputs(state, observation)).sample(key)
+    """Draw raw actions from the policy that was learnt, the averaged one."""
+    return policy(config, problem, _settled(state), inputs(state, observation)).sample(key)
 
 
 def explore(
@@ -103,8 +122,8 @@ def explore(
     key: PRNGKey,
     remaining: Float[Array, ""],
 ) -> Shaped[Array, "N *a"]:
-    """The same: the policy explores by itself."""
-    return act(config, problem, state, observation, key)
+    """Draw raw actions from the policy as it is now: it explores by itself."""
+    return policy(config, problem, state.params, inputs(state, observation)).sample(key)
 
 
 def acting(state: Any) -> Any:
@@ -114,7 +133,44 @@ def acting(state: Any) -> Any:
 
 def mode(config: Settings, problem: Problem, state: State, observation: Float[Array, "N O"]) -> Shaped[Array, "N *a"]:
     """The most probable raw actions."""
-    return policy(config, problem, state.params, inputs(state, observation)).mode()
+    return policy(config, problem, _settled(state), inputs(state, observation)).mode()
+
+
+def _settled(state: State) -> ActorCritic:
+    return state.params._replace(actor=state.averaged.actor, log_std=state.averaged.log_std)
+
+
+def moved(
+    config: Settings, state: State, params: ActorCritic, optimiser: optax.OptState, remaining: Float[Array, ""]
+) -> State:
+    """The state with new parameters, and with their average over the last share of the training.
+
+    Where users change places the weights jump, and the policy is pushed to and fro around the fair one: the last
+    iterate is anywhere around it, the mean of many is close to it, as for all saddle points.
+    """
+    ending = remaining <= config.average
+    updates = jnp.where(ending, state.averaged.updates + 1.0, 1.0)
+
+    def averaged(mean: Array, new: Array) -> Array:
+        return mean + (new - mean) / updates
+
+    actor, log_std = jax.tree.map(
+        averaged, (state.averaged.actor, state.averaged.log_std), (params.actor, params.log_std)
+    )
+    # Before the end begins, `updates` is 1 and the mean is what is new.
+    return state._replace(params=params, optimiser=optimiser, averaged=Averaged(actor, log_std, updates))
+
+
+def stepped(config: Settings, params: ActorCritic, change: ActorCritic, remaining: Float[Array, ""]) -> ActorCritic:
+    """Follow the optimiser. The critic need not slow down with the policy: one that lags behind misplaces weights."""
+    policy_rate = scheduled(config.learning_rate, config.learning_rate_schedule, remaining)
+    critic_rate = scheduled(config.learning_rate, config.critic_schedule, remaining)
+    rates = ActorCritic(policy_rate, critic_rate, policy_rate)
+
+    def part(rate: Any, old: Any, step: Any) -> Any:
+        return jax.tree.map(lambda p, c: p - rate * c, old, step)
+
+    return ActorCritic(*(part(*three) for three in zip(rates, params, change, strict=True)))
 
 
 def inputs(state: State, observation: Float[Array, "*batch O"]) -> Float[Array, "*batch O"]:

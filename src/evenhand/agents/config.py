@@ -10,7 +10,7 @@ import jax
 
 T = TypeVar("T")
 
-Schedule = Literal["constant", "linear"]
+Schedule = Literal["constant", "linear", "quadratic"]
 
 
 def hyperparameters(cls: type[T]) -> type[T]:
@@ -38,5 +38,5 @@ def hyperparameters(cls: type[T]) -> type[T]:
 
 
 def scheduled(value: Any, schedule: Schedule, remaining: Any) -> Any:
-    """A value as it is, or falling linearly to 0 with the share of the training that remains."""
-    return value * remaining if schedule == "linear" else value
+    """A value as it is, or falling to 0 with the share of the training that remains, or with its square."""
+    return value * remaining ** {"constant": 0, "linear": 1, "quadratic": 2}[schedule]

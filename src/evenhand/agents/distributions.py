@@ -26,7 +26,7 @@ class Categorical(NamedTuple):
         """Draw by inverting the distribution function, which takes one random number each."""
         cumulative = jnp.cumsum(jax.nn.softmax(self.logits), axis=-1)
         drawn = jax.random.uniform(key, self.logits.shape[:-1])
-        below = jnp.sum(cumulative < drawn[..., None], axis=-1)
+        below = jnp.sum(cumulative <= drawn[..., None], axis=-1)
         return jnp.minimum(below, self.logits.shape[-1] - 1).astype(jnp.int32)  # rounding may leave the sum below 1
 
     def mode(self) -> Int[Array, "*batch"]:

@@ -57,7 +57,7 @@ class Config:
     learning_rate: float = 1e-3
     """Step size of Adam."""
     learning_rate_schedule: Schedule = "constant"
-    """Constant, or falling linearly to zero."""
+    """Constant, or falling to zero: linear or quadratic."""
     adam_epsilon: float = 1e-8
     """Keeps Adam's steps small where gradients vanish."""
     target_interval: int = 500

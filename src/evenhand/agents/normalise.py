@@ -19,7 +19,7 @@ class Running(NamedTuple):
 
 def nothing_seen(n: int) -> Running:
     """Mean 0 and variance 1, to be forgotten at once."""
-    return Running(jnp.zeros(n), jnp.ones(n), jnp.array(1e-4))
+    return Running(jnp.zeros(n), jnp.ones(n), jnp.array(0.0))
 
 
 def seen(running: Running, batch: Float[Array, "B n"]) -> Running:

@@ -23,9 +23,11 @@ from evenhand.agents.actor_critic import (
     flat,
     inputs,
     mode,
+    moved,
     new_state,
     policy,
     shortened,
+    stepped,
     take_in,
     welfare_weights,
 )
@@ -54,7 +56,9 @@ class Config:
     learning_rate: float = 3e-4
     """Step size of Adam."""
     learning_rate_schedule: Schedule = "constant"
-    """Constant, or falling linearly to zero."""
+    """Constant, or falling to zero: linear or quadratic."""
+    critic_schedule: Schedule = "constant"
+    """The same for the critic, which should not lag behind the policy."""
     adam_epsilon: float = 1e-5
     """Keeps Adam's steps small where gradients vanish."""
     gae_lambda: float = 0.95
@@ -62,13 +66,15 @@ class Config:
     clip: float = 0.2
     """How far the probability of an action may move in one update before its gradient is cut off."""
     clip_schedule: Schedule = "constant"
-    """Constant, or falling linearly to zero."""
+    """Constant, or falling to zero."""
     clip_of: Literal["objective", "welfare"] = "objective"
     """Clip the surrogate of each objective and then weight them (the paper), or weight advantages and clip once."""
     value_clip: float | None = None
     """How far a value may move in one update; no limit by default."""
     entropy: float = 0.01
     """Weight of the policy's entropy."""
+    entropy_schedule: Schedule = "constant"
+    """Constant, or falling to zero: explore first, settle later."""
     value: float = 0.5
     """Weight of the critic's loss."""
     gradient_norm: float = 0.5
@@ -88,6 +94,8 @@ class Config:
     weight_width: float = 0.0
     """A GGF's weights pass from one order of the users to another over this band of returns, relative to their mean
     size; 0, the paper's rule, is a jump."""
+    average: float = 0.25
+    """The policy in the end has the mean parameters over this last share of the training; 0 for the last ones."""
     initial_states: int = 64
     """Over how many of the latest initial states J is averaged, rounded up to a multiple of the environments."""
 
@@ -153,15 +161,17 @@ def update(
         advantage = _to_scale(advantage, weights)
     samples = jax.tree.map(flat, Samples(x[0], transitions.action, log_prob, value, advantage, target))
 
-    learning_rate = scheduled(config.learning_rate, config.learning_rate_schedule, remaining)
     clip = scheduled(config.clip, config.clip_schedule, remaining)
+    entropy = scheduled(config.entropy, config.entropy_schedule, remaining)
     Learner = tuple[ActorCritic, optax.OptState]
 
     def descend(learner: Learner, minibatch: Samples) -> tuple[Learner, dict[str, Array]]:
         params, optimiser = learner
-        gradient, facts = jax.grad(loss, argnums=2, has_aux=True)(config, problem, params, minibatch, weights, clip)
+        gradient, facts = jax.grad(loss, argnums=2, has_aux=True)(
+            config, problem, params, minibatch, weights, clip, entropy
+        )
         change, optimiser = _adam(config).update(shortened(gradient, config.gradient_norm), optimiser)
-        return (jax.tree.map(lambda p, c: p - learning_rate * c, params, change), optimiser), facts
+        return (stepped(config, params, change, remaining), optimiser), facts
 
     def epoch(learner: Learner, key: PRNGKey) -> tuple[Learner, dict[str, Array]]:
         order = jax.random.permutation(key, config.steps_per_update)
@@ -172,7 +182,7 @@ def update(
     (params, optimiser), facts = jax.lax.scan(epoch, (state.params, state.optimiser), keys)
     report = {name: jnp.mean(fact) for name, fact in facts.items()}
     report |= {"J": J, "weights": weights, "explained_variance": explained_variance(samples.value, samples.target)}
-    return state._replace(params=params, optimiser=optimiser), report
+    return moved(config, state, params, optimiser, remaining), report
 
 
 def loss(
@@ -182,6 +192,7 @@ def loss(
     samples: Samples,
     weights: Float[Array, " D"],
     clip: float | Float[Array, ""],
+    entropy_weight: float | Float[Array, ""],
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """−Σ_k w_k mean(min(ρ A_k, clip(ρ, 1 ± ε) A_k)) + ½ c_v mean (V − target)² − c_e entropy."""
     pi = policy(config, problem, params, samples.x)
@@ -207,7 +218,7 @@ def loss(
         "kl": jnp.mean(ratio[:, 0] - 1.0 - log_ratio),
         "clipped": jnp.mean(jnp.abs(ratio[:, 0] - 1.0) > clip),
     }
-    return -surrogate + config.value * value_loss - config.entropy * entropy, facts
+    return -surrogate + config.value * value_loss - entropy_weight * entropy, facts
 
 
 def _to_scale(advantage: Float[Array, "T N D"], weights: Float[Array, " D"]) -> Float[Array, "T N D"]:

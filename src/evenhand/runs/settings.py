@@ -34,7 +34,7 @@ POSITIVE = {
     "reward_scale",
     "value_clip",
 }
-SHARES = {"gae_lambda", "exploration_start", "exploration_end", "exploration_fraction", "rmsprop_decay"}
+SHARES = {"average", "gae_lambda", "exploration_start", "exploration_end", "exploration_fraction", "rmsprop_decay"}
 
 
 class Settings(NamedTuple):
