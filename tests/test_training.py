@@ -169,6 +169,8 @@ def test_an_environment_from_python(tmp_path):
 
 # What interrupts them
 
+# Not by preexec_fn, which forks: JAX, once it runs, warns of that. Interrupts are ignored in the background.
+USUAL_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 SCRIPT = """
 import sys, evenhand as eh
 eh.train("species", "a2c", "ggf", steps=int(sys.argv[2]), seeds=int(sys.argv[3]), arguments={"response": "strong"},
@@ -179,15 +181,11 @@ RESUME = "import sys, evenhand as eh; eh.resume(sys.argv[1], checkpoint_seconds=
 
 
 def start(code, *arguments):
-    def usual_ctrl_c():
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
     return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
+        [sys.executable, "-c", USUAL_CTRL_C + code, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=usual_ctrl_c,
     )
 
 
