@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,8 @@ AHEAD = 8
 """We take so many times as many in the compiled loop, or there would be nothing to measure."""
 AIMS = {("species", "ppo"): 15.0, ("species", "a2c"): 10.0, ("species", "dqn"): 10.0, ("CartPole-v1", "ppo"): 2.0}
 SEEDS_AIM, COMPILE_AIM, CACHED_AIM = 25.0, 10.0, 2.0
+PARTS = ("species", "cartpole", "seeds", "starting")
+"""Of the speed."""
 
 NETWORK = {"hidden": [64, 64], "activation": "tanh", "gradient_norm": 0.5, "gamma": 0.99, "entropy": 0.0}
 PPO = NETWORK | {"value": 1.0, "adam_epsilon": 1e-5, "learning_rate": 3e-4, "gae_lambda": 0.95, "clip": 0.2}
@@ -437,9 +439,8 @@ def starting(repeats: int, console: Console) -> list[dict[str, Any]]:
     return rows
 
 
-def learnt(seeds: int, episodes: int, scale: float, cache: str, console: Console) -> list[dict[str, Any]]:
+def learnt(seeds: int, episodes: int, scale: float, cache: str, console: Console) -> Iterator[dict[str, Any]]:
     """Training and test returns of both, seed by seed."""
-    rows = []
     for env, algo, steps, settings in QUALITY:
         config = configured(algo, settings)
         case = {"job": "quality", "env": env, "algo": algo, "steps": max(5_000, int(scale * steps))}
@@ -456,9 +457,8 @@ def learnt(seeds: int, episodes: int, scale: float, cache: str, console: Console
         row: dict[str, Any] = {"env": env, "algo": algo, "steps": case["steps"]}
         for fact in ("test", "training"):
             row[fact] = {side: [results[side, seed][fact] for seed in range(seeds)] for side in ("evenhand", "sb3")}
-        rows.append(row)
         console.print(row)
-    return rows
+        yield row
 
 
 # Saying what came out
@@ -565,8 +565,10 @@ def quality_table(rows: list[dict[str, Any]]) -> list[list[str]]:
 
 def shortfalls(results: Mapping[str, Any]) -> list[str]:
     """Where the peer is better, and where we fall short of our aims, in sentences."""
-    found = []
     speed, quality = results.get("speed", {}), results.get("quality", {})
+    missing = [part for part in PARTS if part not in speed] + ([] if quality.get("rows") else ["quality"])
+    found = [f"Not measured yet, so that nothing can be said: {', '.join(missing)}."] if missing else []
+    found += speed.get("earlier", [])
     for row in quality.get("rows", []):
         for fact, when in (("test", "when tested"), ("training", "in the last tenth of training")):
             if verdict(row[fact]["evenhand"], row[fact]["sb3"]) == "behind":
@@ -620,20 +622,19 @@ def page(results: Mapping[str, Any]) -> str:
     parts.append("\n".join(f"- {sentence}" for sentence in found) if found else "Nowhere in what was measured.")
     if "speed" in results:
         speed = results["speed"]
-        parts.append(
-            SPEED.format(
-                about=about(speed),
-                repeats=speed["repeats"],
-                species=markdown(speed_table(speed["species"])),
-                cartpole=markdown(speed_table(speed["cartpole"])),
-                seeds=markdown(seeds_table(speed["seeds"])),
-                compiling=markdown(compile_table(speed["starting"])),
-                starting=markdown(start_table(speed["starting"])),
-                n=speed["seeds"]["seeds"],
-                steps=f"{speed['seeds']['steps']:,}",
-                peer_steps=f"{speed['seeds']['peer_steps']:,}",
-            )
-        )
+        parts.append(SPEED.format(about=about(speed), repeats=speed["repeats"]))
+        for part, text, tables in (
+            ("species", SPECIES_TEXT, [speed_table]),
+            ("cartpole", CARTPOLE_TEXT, [speed_table]),
+            ("seeds", SEEDS_TEXT, [seeds_table]),
+            ("starting", STARTING_TEXT, [compile_table, start_table]),
+        ):
+            title, _, words = text.partition("\n")
+            if part not in speed:
+                parts.append(f"{title}\n\nNot measured yet.")
+                continue
+            facts = speed[part] if part == "seeds" else {}
+            parts.append(title + "\n" + words.format(*(markdown(table(speed[part])) for table in tables), **facts))
     if "quality" in results:
         quality = results["quality"]
         parts.append(
@@ -645,13 +646,16 @@ def page(results: Mapping[str, Any]) -> str:
                 mapping=MAPPING,
             )
         )
-    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+    if "quality" not in results:
+        parts.append("## Quality\n\nNot measured yet.")
+    return "\n".join(part.strip("\n") + "\n" for part in parts)
 
 
 def about(results: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     loads = ", ".join(f"{part} {load:.1f}" for part, load in results["loads"].items())
-    return f"{results['machine']}. {versions}. Load averages when the parts began: {loads}."
+    said = f"Load averages when the parts began: {loads}." if loads else ""
+    return " ".join(filter(None, [f"{results['machine']}. {versions}.", said, results.get("note", "")]))
 
 
 INTRODUCTION = """\
@@ -667,7 +671,9 @@ SPEED = """
 ## Speed
 
 {about} Medians of {repeats} repetitions.
+"""
 
+SPECIES_TEXT = """\
 ### Species conservation, one seed on one core
 
 Steps per CPU-second, learning included. PPO: 10 environments × 128 steps, 4 epochs of 4 minibatches; A2C: 10 × 10;
@@ -675,35 +681,39 @@ DQN: one environment, a batch of 64 every 4 steps; two hidden layers of 64. The 
 same model in a DummyVecEnv, on one thread, and learns from the summed reward. GGF rows have a critic for each user;
 the peer beside them is still the scalar one.
 
-{species}
+{}
+"""
 
+CARTPOLE_TEXT = """\
 ### CartPole-v1, one seed on one core
 
 Gymnasium's own environment on both sides, 8 of them; here only acting and learning are compiled.
 
-{cartpole}
+{}
+"""
 
+SEEDS_TEXT = """\
 ### Many seeds on two cores
 
-PPO on species conservation, {n} seeds of {steps} steps, from the command to the last checkpoint, in wall time, with
-everything that a run keeps. The peer has nothing for several seeds: its times are those of two processes side by side
-that share them, and of one that takes one seed after another, by their speed over {peer_steps} steps; starting and
-saving are not counted.
+PPO on species conservation, {seeds} seeds of {steps:,} steps, from the command to the last checkpoint, in wall time,
+with everything that a run keeps. The peer has nothing for several seeds: its times are those of two processes side by
+side that share them, and of one that takes one seed after another, by their speed over {peer_steps:,} steps; starting
+and saving are not counted.
 
-{seeds}
+{}
+"""
 
-### Compiling
-
-Seconds of wall time; compiled programs are kept in the user's cache folder.
-
-{compiling}
-
+STARTING_TEXT = """\
 ### Starting, and memory
+
+Compiling, in seconds of wall time; compiled programs are kept in the user's cache folder.
+
+{}
 
 From the command to the end of the first update, imports and all; and the peak of the process. The peer has nothing to
 compile.
 
-{starting}
+{}
 """
 
 QUALITY_TEXT = """
@@ -767,9 +777,6 @@ def keep(kind: str, results: dict[str, Any]) -> None:
     PAGE.write_text(page(kept))
 
 
-PARTS = ("species", "cartpole", "seeds", "starting")
-
-
 def measure_speed(quick: bool, repeats: int, parts: Iterable[str], console: Console) -> None:
     results = read().get("speed", {"loads": {}}) if set(parts) < set(PARTS) else {"loads": {}}
     results |= surroundings() | {"repeats": repeats}
@@ -791,16 +798,24 @@ def measure_speed(quick: bool, repeats: int, parts: Iterable[str], console: Cons
                 results[part] = starting(repeats, console)
                 show(console, "Compiling", compile_table(results[part]))
                 show(console, "Starting, and memory", start_table(results[part]))
-    finish("speed", results, quick, console)
+        if all(name in results for name in PARTS):
+            results.pop("earlier", None)
+        finish("speed", results, quick, console)  # after each part: a run that is cut short loses only the last one
 
 
 def measure_quality(quick: bool, seeds: int, console: Console) -> None:
     episodes = 5 if quick else 50
-    results: dict[str, Any] = surroundings() | {"loads": {"all": load()}, "seeds": seeds, "episodes": episodes}
+    results: dict[str, Any] = surroundings() | {
+        "loads": {"all": load()},
+        "seeds": seeds,
+        "episodes": episodes,
+        "rows": [],
+    }
     with tempfile.TemporaryDirectory() as cache:
-        results["rows"] = learnt(seeds, episodes, 0.0 if quick else 1.0, cache, console)
+        for row in learnt(seeds, episodes, 0.0 if quick else 1.0, cache, console):
+            results["rows"].append(row)
+            finish("quality", results, quick, console)
     show(console, f"Quality over {seeds} seeds", quality_table(results["rows"]))
-    finish("quality", results, quick, console)
 
 
 def finish(kind: str, results: dict[str, Any], quick: bool, console: Console) -> None:

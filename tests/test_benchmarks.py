@@ -211,7 +211,11 @@ def test_the_page_says_first_where_we_fall_short() -> None:
     assert "slower: 0.50 ×" in learning.page(results(0.5, [9.0, 10.0, 11.0]))
 
 
-def test_half_of_the_results_make_a_page_too() -> None:
+def test_what_was_not_measured_is_said_first() -> None:
     both = results(20.0, [9.0, 10.0, 11.0])
-    assert "## Quality" not in learning.page({"speed": both["speed"]})
-    assert "## Speed" not in learning.page({"quality": both["quality"]})
+    half = learning.page({"speed": both["speed"]})
+    assert half.index("nothing can be said: quality.") < half.index("## Speed")
+    assert half.endswith("## Quality\n\nNot measured yet.\n")
+    del both["speed"]["seeds"]
+    assert "### Many seeds on two cores\n\nNot measured yet." in learning.page(both)
+    assert "nothing can be said: species, cartpole, seeds, starting." in learning.page({"quality": both["quality"]})
