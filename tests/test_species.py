@@ -516,13 +516,6 @@ def test_any_pure_environment_can_be_wrapped() -> None:
 
 def test_registering_does_not_wait_for_jax() -> None:
     code = "import sys, evenhand.envs.gym as g; g.register(); assert 'jax' not in sys.modules"
-    if (
-        "jax"
-        in subprocess.run(
-            [sys.executable, "-c", "import sys, evenhand.envs; print(*sys.modules)"], capture_output=True, text=True
-        ).stdout.split()
-    ):
-        pytest.skip("the package itself imports JAX")
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import pickle  # only to ask whether something could be sent to a worker process; nothing is read back
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

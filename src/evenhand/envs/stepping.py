@@ -10,7 +10,7 @@ import itertools
 import math
 import multiprocessing
 import os
-import pickle
+import pickle  # only to ask whether something could be sent to the parent process; nothing is read back
 import signal
 import threading
 import time
