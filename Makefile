@@ -5,7 +5,7 @@ READY := .venv/.ready
 PEERS := .venv-peers/bin
 PEERS_READY := .venv-peers/.ready
 
-.PHONY: demo test lint bench bench-exact bench-learning bench-quality lock clean
+.PHONY: demo test lint bench bench-exact bench-learning bench-quality bench-fairness lock clean
 
 demo: $(READY)  ## solve a fair planning problem; a table here and a picture in demo/
 	$(BIN)/python -m evenhand.demo
@@ -29,6 +29,9 @@ bench-learning: $(READY) $(PEERS_READY)  ## speed of learning beside Stable-Base
 
 bench-quality: $(READY) $(PEERS_READY)  ## what is learnt, beside Stable-Baselines3
 	$(BIN)/python benchmarks/learning.py --quality
+
+bench-fairness: $(READY)  ## fair algorithms beside their bases and the exact optimum, ten seeds each: about an hour
+	$(BIN)/python benchmarks/fairness.py
 
 lock: $(READY)  ## pin the newest allowed versions of everything
 	$(BIN)/pip-compile --quiet --upgrade --all-extras --strip-extras --no-header --no-annotate \

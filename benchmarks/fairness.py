@@ -2,7 +2,8 @@
 
     python benchmarks/fairness.py [--seeds 10] [--folder benchmarks/results] [STUDY ...]
 
-Runs are kept and resumed: a second call does only what is missing. Writes docs/fairness.md.
+Runs are kept and resumed: a second call does only what is missing. Results go to benchmarks/fairness.json and
+docs/fairness.md, each study replacing only its own part.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import evenhand as eh
 from evenhand.stats import interval
 
 HERE = Path(__file__).parent
+RESULTS = HERE / "fairness.json"
 PAGE = HERE.parent / "docs" / "fairness.md"
 STRONG = {"response": "strong"}
 
@@ -157,52 +159,93 @@ def optimum(study: Study, measure: str, gamma: float) -> float | None:
     return float(found.welfare)
 
 
-def with_interval(samples: np.ndarray) -> str:
-    low, high = interval(samples)
-    return f"{samples.mean():.3f} [{low:.3f}, {high:.3f}]"
-
-
-def section(name: str, study: Study, seeds: int, folder: Path) -> list[str]:
-    lines = [f"## {study.title}", "", study.about, ""]
+def measured(name: str, study: Study, seeds: int, folder: Path) -> dict[str, Any]:
+    """Train and test all that the study asks for; as JSON can hold it."""
     runs = {
         (algo, welfare): run_of(study, name, algo, welfare, seeds, folder)
         for algo in study.algos
         for welfare in study.welfares
     }
     first = next(iter(runs.values()))
-    D = len(first.request["objectives"])
+    tables = [
+        {
+            "heading": heading,
+            "episodes": episodes,
+            "optimum": optimum(study, measure, first.task.config.gamma),
+            "returns": [
+                {"algo": algo, "welfare": welfare, "name": run.name}
+                | {"by_seed": means(run, study, measure, episodes, test).tolist()}
+                for (algo, welfare), run in runs.items()
+            ],
+        }
+        for heading, measure, episodes, test in study.measures
+    ]
+    steps = {f"{algo} {welfare}": run.request["steps"] for (algo, welfare), run in runs.items()}
+    return {"objectives": list(first.request["objectives"]), "seeds": seeds, "steps": steps, "tables": tables}
+
+
+def with_interval(samples: np.ndarray) -> str:
+    if np.isnan(samples).any():
+        return "–"
+    low, high = interval(samples)
+    return f"{samples.mean():.3f} [{low:.3f}, {high:.3f}]"
+
+
+def section(study: Study, results: dict[str, Any]) -> list[str]:
+    """What came out, as a part of the page."""
+    objectives = results["objectives"]
+    D = len(objectives)
     ggf = eh.GGF.geometric(D)
-    for heading, measure, episodes, test in study.measures:
-        best = optimum(study, measure, first.task.config.gamma)
-        fraction = " | of the optimum" if best else ""
+    settings = "; ".join(
+        f"{algo.upper()} with {', '.join(f'`{k} = {v}`' for k, v in changes.items())}"
+        for algo, changes in study.settings.items()
+    )
+    steps = ", ".join(f"{algo.upper()} {results['steps'][f'{algo} {study.welfares[0]}']:,}" for algo in study.algos)
+    lines = [
+        f"## {study.title}",
+        "",
+        study.about,
+        "",
+        f"Steps: {steps}. {f'Settings: {settings}.' if settings else ''}",
+    ]
+    for table in results["tables"]:
+        best = table["optimum"]
         lines += [
-            f"Measured on {heading} ({episodes} test episodes for each of {seeds} seeds; mean and 95 % interval over "
-            f"the seeds){f'; the exact optimum has a GGF score of {best:.4f}' if best else ''}.",
             "",
-            f"| | {' | '.join(first.request['objectives'])} | GGF score | CV | minimum | average{fraction} |",
+            f"Measured on {table['heading']} ({table['episodes']} test episodes for each of {results['seeds']} seeds; "
+            "mean and 95 % interval over the seeds)"
+            f"{f'; the exact optimum has a GGF score of {best:.4f}' if best else ''}.",
+            "",
+            f"| | {' | '.join(objectives)} | GGF score | CV | minimum | average{' | of the optimum' if best else ''} |",
             "| --- |" + " --- |" * (D + 4 + bool(best)),
         ]
-        verdicts = []
-        for algo in study.algos:
-            scores = {}
-            for welfare in study.welfares:
-                z = means(runs[algo, welfare], study, measure, episodes, test)
-                columns = [ggf.value(z), np.abs(z).std(1) / np.abs(z).mean(1), z.min(1), z.mean(1)]
-                scores[welfare] = columns
-                cells = [f"{x:.3f}" for x in z.mean(0)] + [with_interval(column) for column in columns]
-                if best:
-                    cells.append(f"{columns[0].mean() / best:.1%}")
-                lines.append(f"| {runs[algo, welfare].name} | {' | '.join(cells)} |")
-            if len(study.welfares) == 2:
-                verdicts.append(_verdict(runs[algo, "ggf"].name, *(scores[w] for w in ("utilitarian", "ggf"))))
-        lines += ["", *verdicts, ""] if verdicts else [""]
-    return lines
+        judged: dict[str, dict[str, list[np.ndarray]]] = {}
+        for row in table["returns"]:
+            z = np.array(row["by_seed"])
+            columns = [ggf.value(z), cv(z), z.min(1), z.mean(1)]
+            judged.setdefault(row["algo"], {})[row["welfare"]] = columns
+            cells = [f"{x:.3f}" for x in z.mean(0)] + [with_interval(column) for column in columns]
+            if best:
+                low, high = interval(columns[0] / best)
+                cells.append(f"{columns[0].mean() / best:.1%} [{low:.1%}, {high:.1%}]")
+            lines.append(f"| {row['name']} | {' | '.join(cells)} |")
+        pairs = [(algo, both) for algo, both in judged.items() if len(both) == 2]
+        lines += [""] if pairs else []
+        lines += [_verdict(f"GGF-{algo.upper()}", both["utilitarian"], both["ggf"]) for algo, both in pairs]
+    return [*(line.rstrip() for line in lines), ""]
+
+
+def cv(z: np.ndarray) -> np.ndarray:
+    """[seeds]: the coefficient of variation of what the users get; nothing where some get less than nothing."""
+    return eh.metrics.cv(z) if (z >= 0).all() else np.full(len(z), np.nan)
 
 
 def _verdict(name: str, base: list[np.ndarray], fair: list[np.ndarray]) -> str:
     """Whether the intervals of the base and of the fair version separate, in the right direction."""
     words = []
     for label, sign, one, other in zip(("GGF score", "CV", "minimum"), (1, -1, 1), base, fair, strict=False):
+        if np.isnan([one, other]).any():
+            continue
         (low, high), (below, above) = interval(one), interval(other)
         apart = below > high if sign > 0 else above < low
         reverse = above < low if sign > 0 else below > high
@@ -221,21 +264,38 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=HERE / "results")
     asked = parser.parse_args()
     warnings.filterwarnings("ignore", message=".*precision lowered by casting")
-    lines = [
-        "# Is what was learnt fair?",
-        "",
-        "Every algorithm with the utilitarian welfare (its base) and with the GGF of weights ∝ 1/2^i, same settings "
-        "for both, from the preset `tuned` unless the study says otherwise. Written by `benchmarks/fairness.py`; "
-        "scores are of trained policies as they are, drawing actions at random where they do. A verdict says that "
-        "something is higher or lower only where the 95 % intervals over the seeds do not overlap.",
-        "",
-    ]
     for name in asked.studies:
         began = time.perf_counter()
-        lines += section(name, STUDIES[name], asked.seeds, asked.folder)
-        print("\n".join(lines[-30:]), f"\n({name}: {time.perf_counter() - began:.0f} s)\n", flush=True)
-    if set(asked.studies) == set(STUDIES):
-        PAGE.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+        results = kept() | {name: measured(name, STUDIES[name], asked.seeds, asked.folder)}
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        PAGE.write_text(page(results), encoding="utf-8")
+        print("\n".join(section(STUDIES[name], results[name])), f"({name}: {time.perf_counter() - began:.0f} s)\n")
+
+
+def kept() -> dict[str, Any]:
+    """What was measured last, study by study."""
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+
+
+def page(results: dict[str, Any]) -> str:
+    """The whole page."""
+    lines = INTRODUCTION.splitlines()
+    missing = [study.title for name, study in STUDIES.items() if name not in results]
+    lines += [f"Not measured yet: {'; '.join(missing)}.", ""] if missing else []
+    for name, study in STUDIES.items():
+        lines += section(study, results[name]) if name in results else []
+    return "\n".join(lines).rstrip() + "\n"
+
+
+INTRODUCTION = """\
+# Is what was learnt fair?
+
+Every algorithm with the utilitarian welfare (its base) and with the GGF of weights ∝ 1/2^i, the same settings for both,
+from the preset `tuned` unless the study says otherwise. Written by `benchmarks/fairness.py`; scores are of trained
+policies as they are, drawing actions at random where they do. A verdict says that something is higher or lower only
+where the 95 % intervals over the seeds do not overlap.
+
+"""
 
 
 if __name__ == "__main__":

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import inspect
 import itertools
-import textwrap
 
 import cvxpy
 import hypothesis.strategies as st
@@ -29,12 +26,13 @@ from evenhand.agents.normalise import (
     no_rewards_seen,
     normalised,
     nothing_seen,
-    reward_factor,
     rewards_seen,
     seen,
+    to_unit_deviation,
 )
 from evenhand.agents.problem import Problem
 from evenhand.agents.replay import Sample, draw, empty_memory, store
+from evenhand.cli.about import settings_of
 from evenhand.envs.gym import GymEnv
 from evenhand.envs.host import HostEnv
 from evenhand.loops import CompiledLoop, HostLoop, Task
@@ -224,7 +222,7 @@ def test_rewards_have_one_scale_for_all_objectives():
         sums.append(running.copy())
         running[ended[t]] = 0
     expected = 1 / np.sqrt(np.var(np.array(sums).reshape(-1, D), axis=0).mean())
-    np.testing.assert_allclose(reward_factor(scale), expected, rtol=1e-3)
+    np.testing.assert_allclose(to_unit_deviation(scale), expected, rtol=1e-3)
     np.testing.assert_allclose(scale.returns, running, rtol=1e-4, atol=1e-4)
 
 
@@ -339,14 +337,13 @@ def test_configurations_are_values(algorithm):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_field_is_explained(algorithm):
-    body = ast.parse(textwrap.dedent(inspect.getsource(ALGORITHMS[algorithm].Config))).body[0].body
-    fields = [n for n, statement in enumerate(body) if isinstance(statement, ast.AnnAssign)]
-    assert len(fields) == len(dataclasses.fields(ALGORITHMS[algorithm].Config))
-    for n in fields:
-        after = body[n + 1]
-        explained = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-        assert explained, f"{body[n].target.id} has no docstring"
-        assert after.value.value.strip().endswith(".")
+    config = ALGORITHMS[algorithm].Config
+    explained = settings_of(f"agents/{algorithm}.py", "Config")
+    assert [setting.name for setting in explained] == [field.name for field in dataclasses.fields(config)]
+    assert all(setting.about.endswith(".") for setting in explained)
+    numbers = {setting.name: setting.default for setting in explained if setting.type == "number"}
+    for name, default in numbers.items():
+        assert getattr(config(), name) == (None if default == "–" else float(default))
 
 
 def test_impossible_settings():

@@ -19,6 +19,7 @@ from evenhand.envs.species import Species, SpeciesState
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
+import fairness
 import learning
 from species_numpy import SpeciesNumpy
 
@@ -219,3 +220,42 @@ def test_what_was_not_measured_is_said_first() -> None:
     del both["speed"]["seeds"]
     assert "### Many seeds on two cores\n\nNot measured yet." in learning.page(both)
     assert "nothing can be said: species, cartpole, seeds, starting." in learning.page({"quality": both["quality"]})
+
+
+# Fairness
+
+
+def test_the_page_on_fairness_says_what_is_apart_and_what_is_not() -> None:
+    """Two users; the base gives all to one, and the fair version is better, equal or worse."""
+    study = fairness.Study("Title", "species", "About.", (), algos=("ppo", "a2c", "dqn"))
+    returns = {
+        ("ppo", "utilitarian"): [[0.0, 1.0], [0.1, 1.0]],
+        ("ppo", "ggf"): [[0.5, 0.5], [0.51, 0.5]],
+        ("a2c", "utilitarian"): [[0.0, 1.0], [0.1, 1.0]],
+        ("a2c", "ggf"): [[0.0, 1.0], [0.1, 1.0]],
+        ("dqn", "utilitarian"): [[0.5, 0.5], [0.51, 0.5]],
+        ("dqn", "ggf"): [[-0.1, 0.2], [-0.11, 0.2]],
+    }
+    results = {
+        "objectives": ["a", "b"],
+        "seeds": 2,
+        "steps": {f"{algo} {welfare}": 1000 for algo, welfare in returns},
+        "tables": [
+            {
+                "heading": "something",
+                "episodes": 3,
+                "optimum": 0.52,
+                "returns": [
+                    {"algo": algo, "welfare": welfare, "name": f"{welfare} {algo}", "by_seed": rows}
+                    for (algo, welfare), rows in returns.items()
+                ],
+            }
+        ],
+    }
+    said = "\n".join(fairness.section(study, json.loads(json.dumps(results))))
+    assert "PPO 1,000, A2C 1,000, DQN 1,000" in said
+    assert "- GGF-PPO against its base: *GGF score not separated*" in said  # two seeds say little
+    assert "- GGF-DQN against its base: **GGF score lower**, **minimum lower**." in said
+    assert "| ggf ppo | 0.505 | 0.500 | 0.502 [" in said
+    assert "96.5%" in said  # (⅔ · .5 + ⅓ · .505) / .52
+    assert "Not measured yet" in fairness.page({})

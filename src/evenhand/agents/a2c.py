@@ -5,8 +5,6 @@ One gradient step on every rollout: −Σ_k w_k log π(a|s) A_k with w = W′(J)
 
 from __future__ import annotations
 
-from typing import Literal
-
 import jax
 import jax.numpy as jnp
 import optax
@@ -14,13 +12,13 @@ from jaxtyping import Array, Float, Shaped
 
 from evenhand.agents.actor_critic import (
     ActorCritic,
+    Settings,
     State,
     act,
     acting,
     critic,
     explore,
     flat,
-    inputs,
     mode,
     moved,
     new_state,
@@ -30,8 +28,9 @@ from evenhand.agents.actor_critic import (
     take_in,
     welfare_weights,
 )
-from evenhand.agents.config import Schedule, hyperparameters, scheduled
+from evenhand.agents.config import hyperparameters, scheduled
 from evenhand.agents.estimators import advantages, explained_variance
+from evenhand.agents.normalise import inputs
 from evenhand.agents.problem import Problem
 from evenhand.types import PRNGKey, Transitions
 
@@ -39,59 +38,17 @@ __all__ = ["Config", "State", "act", "acting", "explore", "impossible", "initial
 
 
 @hyperparameters
-class Config:
+class Config(Settings):
     """Hyperparameters of A2C."""
 
-    gamma: float = 0.99
-    """Discount factor; up to 0.99999."""
-    envs: int = 10
-    """Environments side by side."""
     rollout: int = 10
-    """Steps in each environment between two updates."""
     learning_rate: float = 7e-4
-    """Step size of RMSprop."""
-    learning_rate_schedule: Schedule = "constant"
-    """Constant, or falling to zero: linear or quadratic."""
-    critic_schedule: Schedule = "constant"
-    """The same for the critic, which should not lag behind the policy."""
+    gae_lambda: float = 1.0
+    value: float = 0.25
     rmsprop_decay: float = 0.99
     """How slowly RMSprop forgets the size of gradients."""
     rmsprop_epsilon: float = 1e-5
     """Keeps its steps small where gradients vanish."""
-    gae_lambda: float = 1.0
-    """λ of the advantage estimates: 1 makes them n-step returns, n reaching to the end of the rollout."""
-    entropy: float = 0.01
-    """Weight of the policy's entropy."""
-    entropy_schedule: Schedule = "constant"
-    """Constant, or falling to zero: explore first, settle later."""
-    value: float = 0.25
-    """Weight of the critic's loss."""
-    gradient_norm: float = 0.5
-    """Longer gradients are shortened to this."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Hidden layers of actor and critic."""
-    activation: Literal["tanh", "relu"] = "tanh"
-    """Of the hidden layers; outputs are linear."""
-    normalise_advantages: bool = True
-    """Scale advantages so that their weighted sum has deviation 1: the entropy then fits rewards of any size."""
-    normalise_observations: bool = False
-    """By their running mean and deviation."""
-    normalise_rewards: bool = False
-    """Divide all rewards by one running deviation of the discounted returns."""
-    reward_scale: float | None = None
-    """Multiply rewards by this; 1 − γ by default, so that returns have the size of rewards."""
-    weight_width: float = 0.0
-    """A GGF's weights pass from one order of the users to another over this band of returns, relative to their mean
-    size; 0, the paper's rule, is a jump."""
-    average: float = 0.25
-    """The policy in the end has the mean parameters over this last share of the training; 0 for the last ones."""
-    initial_states: int = 64
-    """Over how many of the latest initial states J is averaged, rounded up to a multiple of the environments."""
-
-    @property
-    def steps_per_update(self) -> int:
-        """Environment steps of one rollout."""
-        return self.envs * self.rollout
 
 
 def impossible(config: Config) -> str | None:
@@ -120,7 +77,7 @@ def update(
 ) -> tuple[State, dict[str, Array]]:
     """Learn from one rollout; `remaining` is the share of the training still to come."""
     state, reward = take_in(config, state, transitions)
-    x = inputs(state, jnp.stack([transitions.observation, transitions.next_observation]))
+    x = inputs(state.scales, jnp.stack([transitions.observation, transitions.next_observation]))
     value, next_value = critic(config, state.params, x)
     advantage = advantages(
         reward, value, next_value, transitions.terminated, transitions.truncated, config.gamma, config.gae_lambda

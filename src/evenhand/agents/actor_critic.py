@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,54 +10,38 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Shaped
 
-from evenhand.agents.config import Schedule, scheduled
+from evenhand.agents.config import Common, Schedule, hyperparameters, scheduled
 from evenhand.agents.distributions import Distribution, distribution
 from evenhand.agents.fairness import InitialStates, mean_over, no_initial_states, objective_weights, remember
 from evenhand.agents.networks import MLP, apply_mlp, new_mlp
-from evenhand.agents.normalise import (
-    RewardScale,
-    Running,
-    no_rewards_seen,
-    normalised,
-    nothing_seen,
-    reward_factor,
-    rewards_seen,
-    seen,
-)
+from evenhand.agents.normalise import Scales, counted, inputs, new_scales, reward_factor
 from evenhand.agents.problem import Problem
 from evenhand.types import Box, PRNGKey, Transitions
 
 
-@runtime_checkable
-class Settings(Protocol):
+@hyperparameters
+class Settings(Common):
     """The hyperparameters that both have."""
 
-    @property
-    def gamma(self) -> float: ...  # noqa: D102
-    @property
-    def envs(self) -> int: ...  # noqa: D102
-    @property
-    def hidden(self) -> tuple[int, ...]: ...  # noqa: D102
-    @property
-    def activation(self) -> str: ...  # noqa: D102
-    @property
-    def normalise_observations(self) -> bool: ...  # noqa: D102
-    @property
-    def normalise_rewards(self) -> bool: ...  # noqa: D102
-    @property
-    def reward_scale(self) -> float | None: ...  # noqa: D102
-    @property
-    def weight_width(self) -> float: ...  # noqa: D102
-    @property
-    def average(self) -> float: ...  # noqa: D102
-    @property
-    def learning_rate(self) -> float: ...  # noqa: D102
-    @property
-    def learning_rate_schedule(self) -> Schedule: ...  # noqa: D102
-    @property
-    def critic_schedule(self) -> Schedule: ...  # noqa: D102
-    @property
-    def initial_states(self) -> int: ...  # noqa: D102
+    critic_schedule: Schedule = "constant"
+    """The learning rate's schedule for the critic, which should not lag behind the policy."""
+    gae_lambda: float = 0.95
+    """λ of the advantage estimates: 0 looks one step ahead; 1 makes them n-step returns to the end of the rollout."""
+    entropy: float = 0.01
+    """Weight of the policy's entropy."""
+    entropy_schedule: Schedule = "constant"
+    """Constant, or falling to zero: explore first, settle later."""
+    value: float = 0.5
+    """Weight of the critic's loss."""
+    normalise_advantages: bool = True
+    """Scale advantages so that their weighted sum has deviation 1: the entropy then fits rewards of any size."""
+    weight_width: float = 0.0
+    """A GGF's weights pass from one order of the users to another over this band of returns, relative to their mean
+    size; 0, the paper's rule, is a jump."""
+    average: float = 0.25
+    """The policy in the end has the mean parameters over this last share of the training; 0 for the last ones."""
+    initial_states: int = 64
+    """Over how many of the latest initial states J is averaged, rounded up to a multiple of the environments."""
 
 
 class ActorCritic(NamedTuple):
@@ -84,8 +68,7 @@ class State(NamedTuple):
     averaged: Averaged
     optimiser: optax.OptState
     initial: InitialStates
-    observations: Running | None
-    rewards: RewardScale | None
+    scales: Scales
 
 
 def new_state(config: Settings, problem: Problem, seed: int, optimiser: optax.GradientTransformation) -> State:
@@ -102,8 +85,7 @@ def new_state(config: Settings, problem: Problem, seed: int, optimiser: optax.Gr
         averaged=jax.tree.map(jnp.copy, Averaged(params.actor, params.log_std, jnp.array(0.0))),
         optimiser=optimiser.init(params),
         initial=no_initial_states(-(-config.initial_states // config.envs), config.envs, problem.observation_size),
-        observations=nothing_seen(problem.observation_size) if config.normalise_observations else None,
-        rewards=no_rewards_seen(config.envs, problem.D) if config.normalise_rewards else None,
+        scales=new_scales(config, problem.observation_size, problem.D),
     )
 
 
@@ -111,7 +93,7 @@ def act(
     config: Settings, problem: Problem, state: State, observation: Float[Array, "N O"], key: PRNGKey
 ) -> Shaped[Array, "N *a"]:
     """Draw raw actions from the policy that was learnt, the averaged one."""
-    return policy(config, problem, _settled(state), inputs(state, observation)).sample(key)
+    return policy(config, problem, _settled(state), inputs(state.scales, observation)).sample(key)
 
 
 def explore(
@@ -123,17 +105,17 @@ def explore(
     remaining: Float[Array, ""],
 ) -> Shaped[Array, "N *a"]:
     """Draw raw actions from the policy as it is now: it explores by itself."""
-    return policy(config, problem, state.params, inputs(state, observation)).sample(key)
+    return policy(config, problem, state.params, inputs(state.scales, observation)).sample(key)
 
 
 def acting(state: Any) -> Any:
     """Only what acting needs."""
-    return state._replace(optimiser=(), initial=None, rewards=None)
+    return state._replace(optimiser=(), initial=None, scales=state.scales._replace(rewards=None))
 
 
 def mode(config: Settings, problem: Problem, state: State, observation: Float[Array, "N O"]) -> Shaped[Array, "N *a"]:
     """The most probable raw actions."""
-    return policy(config, problem, _settled(state), inputs(state, observation)).mode()
+    return policy(config, problem, _settled(state), inputs(state.scales, observation)).mode()
 
 
 def _settled(state: State) -> ActorCritic:
@@ -173,11 +155,6 @@ def stepped(config: Settings, params: ActorCritic, change: ActorCritic, remainin
     return ActorCritic(*(part(*three) for three in zip(rates, params, change, strict=True)))
 
 
-def inputs(state: State, observation: Float[Array, "*batch O"]) -> Float[Array, "*batch O"]:
-    """Observations as the networks see them."""
-    return observation if state.observations is None else normalised(state.observations, observation)
-
-
 def policy(config: Settings, problem: Problem, params: ActorCritic, x: Float[Array, "*batch O"]) -> Distribution:
     """π(· | x)."""
     return distribution(problem.actions, apply_mlp(params.actor, x, config.activation), params.log_std)
@@ -191,19 +168,13 @@ def critic(config: Settings, params: ActorCritic, x: Float[Array, "*batch O"]) -
 def take_in(config: Settings, state: State, transitions: Transitions) -> tuple[State, Float[Array, "T N D"]]:
     """Count what was seen, and bring the rewards to scale."""
     state = state._replace(initial=remember(state.initial, transitions.observation, transitions.initial))
-    factor: Float[Array, ""] | float = 1.0 - config.gamma if config.reward_scale is None else config.reward_scale
-    if state.rewards is not None:
-        ended = transitions.terminated | transitions.truncated
-        rewards = rewards_seen(state.rewards, transitions.reward, ended, config.gamma)
-        state, factor = state._replace(rewards=rewards), reward_factor(rewards)
-    if state.observations is not None:
-        state = state._replace(observations=seen(state.observations, flat(transitions.observation)))
-    return state, factor * transitions.reward
+    state = state._replace(scales=counted(config, state.scales, transitions))
+    return state, reward_factor(config, state.scales) * transitions.reward
 
 
 def welfare_weights(config: Settings, problem: Problem, state: State) -> tuple[Float[Array, " D"], Float[Array, " D"]]:
     """J, the critic's mean over the stored initial states, and w = W′(J)."""
-    J = mean_over(state.initial, critic(config, state.params, inputs(state, state.initial.observations)))
+    J = mean_over(state.initial, critic(config, state.params, inputs(state.scales, state.initial.observations)))
     return J, objective_weights(problem.welfare, J, config.weight_width)
 
 

@@ -40,3 +40,36 @@ def hyperparameters(cls: type[T]) -> type[T]:
 def scheduled(value: Any, schedule: Schedule, remaining: Any) -> Any:
     """A value as it is, or falling to 0 with the share of the training that remains, or with its square."""
     return value * remaining ** {"constant": 0, "linear": 1, "quadratic": 2}[schedule]
+
+
+@hyperparameters
+class Common:
+    """What every algorithm has; each sets the defaults that suit it."""
+
+    gamma: float = 0.99
+    """Discount factor; up to 0.99999."""
+    envs: int = 10
+    """Environments side by side."""
+    rollout: int = 128
+    """Steps in each environment between two updates."""
+    learning_rate: float = 1e-3
+    """Step size of the optimiser."""
+    learning_rate_schedule: Schedule = "constant"
+    """Constant, or falling to zero: linear or quadratic."""
+    gradient_norm: float = 0.5
+    """Longer gradients are shortened to this."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Hidden layers of each network."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """Of the hidden layers."""
+    normalise_observations: bool = False
+    """By their running mean and deviation."""
+    normalise_rewards: bool = False
+    """Divide all rewards by one running deviation of the discounted returns."""
+    reward_scale: float | None = None
+    """Multiply rewards by this; 1 − γ by default, so that returns have the size of rewards."""
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps of one rollout."""
+        return self.envs * self.rollout

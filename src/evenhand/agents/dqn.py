@@ -16,19 +16,10 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from evenhand.agents.config import Schedule, hyperparameters, scheduled
+from evenhand.agents.config import Common, hyperparameters, scheduled
 from evenhand.agents.fairness import worth
 from evenhand.agents.networks import MLP, apply_mlp, new_mlp
-from evenhand.agents.normalise import (
-    RewardScale,
-    Running,
-    no_rewards_seen,
-    normalised,
-    nothing_seen,
-    reward_factor,
-    rewards_seen,
-    seen,
-)
+from evenhand.agents.normalise import Scales, counted, inputs, new_scales, reward_factor
 from evenhand.agents.problem import Problem
 from evenhand.agents.replay import Memory, Sample, draw, empty_memory, store
 from evenhand.types import PRNGKey, Transitions
@@ -37,15 +28,13 @@ __all__ = ["Config", "State", "act", "acting", "explore", "impossible", "initial
 
 
 @hyperparameters
-class Config:
+class Config(Common):
     """Hyperparameters of DQN."""
 
-    gamma: float = 0.99
-    """Discount factor; up to 0.99999."""
     envs: int = 1
-    """Environments side by side."""
     rollout: int = 4
-    """Steps in each environment between two rounds of learning."""
+    activation: Literal["tanh", "relu"] = "relu"
+    gradient_norm: float = 10.0
     gradient_steps: int = 1
     """Gradient steps in each round."""
     batch: int = 64
@@ -54,10 +43,6 @@ class Config:
     """How many steps are remembered."""
     learning_starts: int = 1_000
     """Steps before the first round of learning."""
-    learning_rate: float = 1e-3
-    """Step size of Adam."""
-    learning_rate_schedule: Schedule = "constant"
-    """Constant, or falling to zero: linear or quadratic."""
     adam_epsilon: float = 1e-8
     """Keeps Adam's steps small where gradients vanish."""
     target_interval: int = 500
@@ -70,25 +55,8 @@ class Config:
     """Probability of a random action in the end."""
     exploration_fraction: float = 0.1
     """Share of the training over which it falls, linearly."""
-    gradient_norm: float = 10.0
-    """Longer gradients are shortened to this."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Hidden layers."""
-    activation: Literal["tanh", "relu"] = "relu"
-    """Of the hidden layers."""
     output_activation: Literal["linear", "relu"] = "linear"
     """Of the outputs; relu, as in the paper's table, cannot learn negative returns."""
-    normalise_observations: bool = False
-    """By their running mean and deviation."""
-    normalise_rewards: bool = False
-    """Divide all rewards by one running deviation of the discounted returns."""
-    reward_scale: float | None = None
-    """Multiply rewards by this; 1 − γ by default, so that returns have the size of rewards."""
-
-    @property
-    def steps_per_update(self) -> int:
-        """Environment steps of one rollout."""
-        return self.envs * self.rollout
 
     @property
     def room(self) -> int:
@@ -104,8 +72,7 @@ class State(NamedTuple):
     optimiser: optax.OptState
     memory: Memory
     steps: Int[Array, ""]
-    observations: Running | None
-    rewards: RewardScale | None
+    scales: Scales
 
 
 def impossible(config: Config) -> str | None:
@@ -134,19 +101,18 @@ def initialise(config: Config, problem: Problem, seed: int) -> State:
         optimiser=_adam(config).init(network),
         memory=empty_memory(config.room, problem.observation_size, problem.D),
         steps=jnp.array(0, jnp.int32),
-        observations=nothing_seen(problem.observation_size) if config.normalise_observations else None,
-        rewards=no_rewards_seen(config.envs, problem.D) if config.normalise_rewards else None,
+        scales=new_scales(config, problem.observation_size, problem.D),
     )
 
 
 def acting(state: Any) -> Any:
     """Only what acting needs."""
-    return state._replace(target=(), optimiser=(), memory=None, steps=None, rewards=None)
+    return state._replace(target=(), optimiser=(), memory=None, steps=None, scales=state.scales._replace(rewards=None))
 
 
 def mode(config: Config, problem: Problem, state: State, observation: Float[Array, "N O"]) -> Int[Array, " N"]:
     """The action whose Q has the largest welfare."""
-    Q = action_values(config, problem, state.network, _inputs(state, observation))
+    Q = action_values(config, problem, state.network, inputs(state.scales, observation))
     return jnp.argmax(worth(problem.welfare, Q), axis=-1).astype(jnp.int32)
 
 
@@ -183,9 +149,13 @@ def update(
     remaining: Float[Array, ""],
 ) -> tuple[State, dict[str, Array]]:
     """Remember the rollout and learn from what is remembered; `remaining` is the share of the training to come."""
-    state = _take_in(config, state, transitions)
+    state = state._replace(
+        memory=store(state.memory, transitions),
+        steps=state.steps + config.steps_per_update,
+        scales=counted(config, state.scales, transitions),
+    )
     learning_rate = scheduled(config.learning_rate, config.learning_rate_schedule, remaining)
-    factor = _reward_factor(config, state)
+    factor = reward_factor(config, state.scales)
 
     def descend(
         learner: tuple[MLP, optax.OptState], key: PRNGKey
@@ -193,8 +163,8 @@ def update(
         network, optimiser = learner
         sample = draw(state.memory, key, config.batch)
         sample = sample._replace(
-            observation=_inputs(state, sample.observation),
-            next_observation=_inputs(state, sample.next_observation),
+            observation=inputs(state.scales, sample.observation),
+            next_observation=inputs(state.scales, sample.next_observation),
             reward=factor * sample.reward,
         )
         goal = targets(config, problem, network, state.target, sample)
@@ -251,28 +221,6 @@ def _chosen(values: Float[Array, "B A D"], action: Int[Array, " B"]) -> Float[Ar
     # A one-hot product, not a gather: its derivative is a product again, not a scatter.
     chosen: Bool[Array, "B A"] = action[:, None] == jnp.arange(values.shape[1])[None, :]
     return jnp.sum(jnp.where(chosen[..., None], values, 0.0), axis=1)
-
-
-def _inputs(state: State, observation: Float[Array, "*batch O"]) -> Float[Array, "*batch O"]:
-    return observation if state.observations is None else normalised(state.observations, observation)
-
-
-def _reward_factor(config: Config, state: State) -> Float[Array, ""] | float:
-    if state.rewards is not None:
-        return reward_factor(state.rewards)
-    return 1.0 - config.gamma if config.reward_scale is None else config.reward_scale
-
-
-def _take_in(config: Config, state: State, transitions: Transitions) -> State:
-    """Remember and count what was seen."""
-    state = state._replace(memory=store(state.memory, transitions), steps=state.steps + config.steps_per_update)
-    if state.rewards is not None:
-        ended = transitions.terminated | transitions.truncated
-        state = state._replace(rewards=rewards_seen(state.rewards, transitions.reward, ended, config.gamma))
-    if state.observations is not None:
-        batch = transitions.observation.reshape(-1, transitions.observation.shape[-1])
-        state = state._replace(observations=seen(state.observations, batch))
-    return state
 
 
 def _adam(config: Config) -> optax.GradientTransformation:

@@ -8,6 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from evenhand.agents.config import Common
+from evenhand.types import Transitions
+
 
 class Running(NamedTuple):
     """Mean and variance, entry by entry, of all that was seen."""
@@ -71,6 +74,44 @@ def rewards_seen(
     return RewardScale(last, seen(scale.running, all_returns.reshape(-1, reward.shape[-1])))
 
 
-def reward_factor(scale: RewardScale) -> Float[Array, ""]:
-    """What to multiply rewards by, so that returns have a deviation of about one."""
+def to_unit_deviation(scale: RewardScale) -> Float[Array, ""]:
+    """The factor by which rewards get returns with a deviation of about one."""
     return jax.lax.rsqrt(jnp.mean(scale.running.variance) + 1e-8)
+
+
+class Scales(NamedTuple):
+    """What was seen so far, as far as the settings ask for it."""
+
+    observations: Running | None
+    rewards: RewardScale | None
+
+
+def new_scales(config: Common, O: int, D: int) -> Scales:  # noqa: E741
+    """Nothing seen yet of observations of O and rewards of D numbers."""
+    return Scales(
+        observations=nothing_seen(O) if config.normalise_observations else None,
+        rewards=no_rewards_seen(config.envs, D) if config.normalise_rewards else None,
+    )
+
+
+def counted(config: Common, scales: Scales, transitions: Transitions) -> Scales:
+    """With the steps of a rollout."""
+    observations, rewards = scales
+    if observations is not None:
+        observations = seen(observations, transitions.observation.reshape(-1, transitions.observation.shape[-1]))
+    if rewards is not None:
+        ended = transitions.terminated | transitions.truncated
+        rewards = rewards_seen(rewards, transitions.reward, ended, config.gamma)
+    return Scales(observations, rewards)
+
+
+def inputs(scales: Scales, observation: Float[Array, "*batch O"]) -> Float[Array, "*batch O"]:
+    """Observations as the networks see them."""
+    return observation if scales.observations is None else normalised(scales.observations, observation)
+
+
+def reward_factor(config: Common, scales: Scales) -> Float[Array, ""] | float:
+    """What rewards are multiplied by."""
+    if scales.rewards is not None:
+        return to_unit_deviation(scales.rewards)
+    return 1.0 - config.gamma if config.reward_scale is None else config.reward_scale

@@ -15,13 +15,13 @@ from jaxtyping import Array, Float, Shaped
 
 from evenhand.agents.actor_critic import (
     ActorCritic,
+    Settings,
     State,
     act,
     acting,
     critic,
     explore,
     flat,
-    inputs,
     mode,
     moved,
     new_state,
@@ -33,6 +33,7 @@ from evenhand.agents.actor_critic import (
 )
 from evenhand.agents.config import Schedule, hyperparameters, scheduled
 from evenhand.agents.estimators import advantages, explained_variance
+from evenhand.agents.normalise import inputs
 from evenhand.agents.problem import Problem
 from evenhand.types import PRNGKey, Transitions
 
@@ -40,29 +41,16 @@ __all__ = ["Config", "State", "act", "acting", "explore", "impossible", "initial
 
 
 @hyperparameters
-class Config:
+class Config(Settings):
     """Hyperparameters of PPO."""
 
-    gamma: float = 0.99
-    """Discount factor; up to 0.99999."""
-    envs: int = 10
-    """Environments side by side."""
-    rollout: int = 128
-    """Steps in each environment between two updates."""
+    learning_rate: float = 3e-4
     epochs: int = 4
     """Passes over the steps of one update."""
     minibatches: int = 4
     """Parts of one pass, each a gradient step."""
-    learning_rate: float = 3e-4
-    """Step size of Adam."""
-    learning_rate_schedule: Schedule = "constant"
-    """Constant, or falling to zero: linear or quadratic."""
-    critic_schedule: Schedule = "constant"
-    """The same for the critic, which should not lag behind the policy."""
     adam_epsilon: float = 1e-5
     """Keeps Adam's steps small where gradients vanish."""
-    gae_lambda: float = 0.95
-    """λ of the advantage estimates: 1 looks to the end of the rollout, 0 one step ahead."""
     clip: float = 0.2
     """How far the probability of an action may move in one update before its gradient is cut off."""
     clip_schedule: Schedule = "constant"
@@ -71,38 +59,6 @@ class Config:
     """Clip the surrogate of each objective and then weight them (the paper), or weight advantages and clip once."""
     value_clip: float | None = None
     """How far a value may move in one update; no limit by default."""
-    entropy: float = 0.01
-    """Weight of the policy's entropy."""
-    entropy_schedule: Schedule = "constant"
-    """Constant, or falling to zero: explore first, settle later."""
-    value: float = 0.5
-    """Weight of the critic's loss."""
-    gradient_norm: float = 0.5
-    """Longer gradients are shortened to this."""
-    normalise_advantages: bool = True
-    """Scale advantages so that their weighted sum has mean 0 and deviation 1."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Hidden layers of actor and critic."""
-    activation: Literal["tanh", "relu"] = "tanh"
-    """Of the hidden layers; outputs are linear."""
-    normalise_observations: bool = False
-    """By their running mean and deviation."""
-    normalise_rewards: bool = False
-    """Divide all rewards by one running deviation of the discounted returns."""
-    reward_scale: float | None = None
-    """Multiply rewards by this; 1 − γ by default, so that returns have the size of rewards."""
-    weight_width: float = 0.0
-    """A GGF's weights pass from one order of the users to another over this band of returns, relative to their mean
-    size; 0, the paper's rule, is a jump."""
-    average: float = 0.25
-    """The policy in the end has the mean parameters over this last share of the training; 0 for the last ones."""
-    initial_states: int = 64
-    """Over how many of the latest initial states J is averaged, rounded up to a multiple of the environments."""
-
-    @property
-    def steps_per_update(self) -> int:
-        """Environment steps of one rollout."""
-        return self.envs * self.rollout
 
 
 class Samples(NamedTuple):
@@ -149,7 +105,7 @@ def update(
 ) -> tuple[State, dict[str, Array]]:
     """Learn from one rollout; `remaining` is the share of the training still to come."""
     state, reward = take_in(config, state, transitions)
-    x = inputs(state, jnp.stack([transitions.observation, transitions.next_observation]))
+    x = inputs(state.scales, jnp.stack([transitions.observation, transitions.next_observation]))
     value, next_value = critic(config, state.params, x)
     advantage = advantages(
         reward, value, next_value, transitions.terminated, transitions.truncated, config.gamma, config.gae_lambda

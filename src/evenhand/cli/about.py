@@ -135,18 +135,30 @@ def _list_settings(name: str, json: bool) -> int:
 
 
 def settings_of(source: str, owner: str) -> list[Setting]:
-    """The fields of a dataclass with their docstrings, read from its source: importing it would import JAX."""
+    """The fields of a dataclass with their docstrings, read from its source: importing it would import JAX.
+
+    Fields of the classes it derives from come first; what it says about them replaces only what is said anew.
+    """
     tree = ast.parse(resources.files("evenhand").joinpath(source).read_text("utf-8"))
-    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == owner)
-    found = []
-    for node, after in zip(body, [*body[1:], None], strict=True):
+    imported = {
+        name.name: (node.module or "").removeprefix("evenhand.").replace(".", "/") + ".py"
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+    [found] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == owner]
+    settings: dict[str, Setting] = {}
+    for base in (base.id for base in found.bases if isinstance(base, ast.Name)):
+        settings |= {setting.name: setting for setting in settings_of(imported[base], base)}
+    for node, after in zip(found.body, [*found.body[1:], None], strict=True):
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name) or node.value is None:
             continue
-        about = ""
+        name = node.target.id
+        about = settings[name].about if name in settings else ""
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
             about = " ".join(str(after.value.value).split())
-        found.append(Setting(node.target.id, _type(node.annotation), _default(node.value), about))
-    return found
+        settings[name] = Setting(name, _type(node.annotation), _default(node.value), about)
+    return list(settings.values())
 
 
 def _type(annotation: ast.expr) -> str:
@@ -161,7 +173,7 @@ def _type(annotation: ast.expr) -> str:
         return "list"
     text = ast.unparse(annotation)
     words = {"float": "number", "int": "whole number", "bool": "true or false", "str": "text", "None": "None"}
-    return words.get(text, "constant or linear" if text == "Schedule" else text)
+    return words.get(text, "constant, linear or quadratic" if text == "Schedule" else text)
 
 
 def _default(value: ast.expr) -> str:
