@@ -14,7 +14,7 @@ import tyro
 from tyro.conf import subcommand
 
 import evenhand
-from evenhand.cli import about, exact, learning
+from evenhand.cli import about, exact, judging, playing, training
 from evenhand.cli.shared import FAILED, INTERRUPTED, REFUSED, one_by_one
 from evenhand.errors import InputError
 
@@ -34,11 +34,11 @@ Version: evenhand --version.
 Exit codes: 0 done, 2 bad input (a line says what is wrong), 130 interrupted, 1 check-env found an error."""
 
 COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
-    "train": (learning.Train, learning.run_train),
-    "resume": (learning.Resume, learning.run_resume),
-    "evaluate": (learning.Evaluate, learning.run_evaluate),
-    "compare": (learning.Compare, learning.run_compare),
-    "play": (learning.Play, learning.run_play),
+    "train": (training.Train, training.run_train),
+    "resume": (training.Resume, training.run_resume),
+    "evaluate": (judging.Evaluate, judging.run_evaluate),
+    "compare": (judging.Compare, judging.run_compare),
+    "play": (playing.Play, playing.run_play),
     "list": (about.List, about.run_list),
     "check-env": (about.CheckEnv, about.run_check_env),
     "solve": (exact.Solve, exact.run_solve),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import Console
 from rich.table import Table
-from tyro.conf import Positional, arg
+from tyro.conf import Positional, UseAppendAction, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 from evenhand.errors import InputError
+from evenhand.runs.training import Run
 
 REFUSED, INTERRUPTED, FAILED = 2, 130, 1
 """Exit codes."""
@@ -37,6 +38,7 @@ WelfareText = Annotated[str, arg(metavar="NAME")]
 Environment = Annotated[Positional[str], arg(metavar="ENV")]
 RunPath = Annotated[Positional[Path], arg(metavar="RUN")]
 PictureFile = Annotated[Path | None, optional(Path, "FILE"), arg(aliases=["-p"]), NO_HINT]
+Assignments = Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE"), NO_HINT]
 OutputFile = Annotated[Path | None, optional(Path, "FILE"), arg(aliases=["-o"]), NO_HINT]
 
 
@@ -103,6 +105,18 @@ def one_by_one(words: Sequence[str], options: Sequence[str] = ("--set", "--env",
     return spread
 
 
+def check_positive(option: str, number: int) -> None:
+    """Refuse 0 and less."""
+    if number < 1:
+        raise InputError(f"{option} must be at least 1, not {number}.")
+
+
+def check_not_negative(option: str, number: int) -> None:
+    """Refuse less than 0."""
+    if number < 0:
+        raise InputError(f"{option} must not be negative, not {number}.")
+
+
 def check_picture(path: Path | None, option: str, endings: Sequence[str]) -> None:
     """Refuse, before any work, a picture that could not be written after it."""
     if path is None:
@@ -152,3 +166,21 @@ def show(title: str, about: str, table: Table, notes: Sequence[str], events: Seq
         console.print(note)
     for event in events:
         console.print(event, soft_wrap=True)
+
+
+def environment_of(run: Run, given: Mapping[str, Any], name: str | None = None, **more: Any) -> Any:
+    """The run's environment or the one named, with other settings."""
+    if name is None and not given and not more:
+        return run.env
+    from evenhand.envs import resolve
+
+    same = name is None or name == run.request["env"]
+    if same and run.request["env"] is None:
+        return run.env  # which refuses, and says why
+    arguments = run.request["arguments"] if same else {}
+    env = resolve(run.request["env"] if name is None else name, {**arguments, **given, **more})
+    if len(env.objectives) != len(run.request["objectives"]):
+        raise InputError(
+            f"the policy was trained for {len(run.request['objectives'])} users, but here are {len(env.objectives)}."
+        )
+    return env

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from evenhand.errors import InputError
-from evenhand.report.learning import Curve, Outcome
+from evenhand.report.learning import MEASURES, Curve, Outcome, outcome_record
 from evenhand.welfare import Welfare
 
 # What plays episodes imports JAX, which the program's help need not wait for: here too it is imported where it is used.
@@ -145,3 +145,33 @@ def same_environment(runs: Sequence[Any]) -> None:
 def _environment(request: Mapping[str, Any]) -> str:
     arguments = ", ".join(f"{name}={value!r}" for name, value in sorted(request["arguments"].items()))
     return f"{request['name']} ({arguments})" if arguments else str(request["name"])
+
+
+def measure_of(asked: str | None, tests: Sequence[Any]) -> str:
+    """The one asked for, or sums where any episode ended by itself, and averages otherwise."""
+    return asked or ("return" if any(test.natural_measure == "return" for test in tests) else "average")
+
+
+def meaning(measure: str, run: Any) -> str:
+    """A measure in words, for a run."""
+    gamma = f", γ = {run.request['settings']['gamma']:g}" if measure == "discounted" else ""
+    return MEASURES[measure] + gamma
+
+
+def record(run: Any, found: Sequence[Outcome], measure: str, welfare: Welfare, optimum: float | None) -> dict[str, Any]:
+    """A table of outcomes, for programs."""
+    objectives = run.request["objectives"]
+    return {
+        "environment": run.request["name"],
+        "objectives": objectives,
+        "measure": measure,
+        "gamma": run.request["settings"]["gamma"],
+        "welfare": welfare.name,
+        "policies": [outcome_record(outcome, objectives, welfare, optimum) for outcome in found],
+    }
+
+
+def listed(words: Any, most: int = 8) -> str:
+    """The first few words."""
+    words = list(words)
+    return ", ".join(words[:most]) + (", …" if len(words) > most else "")

@@ -1,0 +1,274 @@
+"""Judging what was learnt: evaluate and compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from tyro.conf import Positional, arg
+
+from evenhand import report
+from evenhand.cli.shared import (
+    NO_HINT,
+    Assignments,
+    Flag,
+    PictureFile,
+    RunPath,
+    WelfareText,
+    Whole,
+    aside,
+    assignments,
+    check_not_negative,
+    check_picture,
+    check_positive,
+    environment_of,
+    optional,
+    say,
+    show,
+)
+from evenhand.errors import InputError
+from evenhand.report import Outcome, judging, page
+from evenhand.runs.folder import RunFolder, safe_name
+from evenhand.runs.settings import check_name
+from evenhand.runs.training import Run
+from evenhand.welfare import welfare as named_welfare
+
+# JAX is imported where it is used: help and refusals should not wait for it.
+
+PICTURES = (".png", ".pdf", ".svg")
+
+MeasureName = Annotated[str | None, optional(str, "NAME"), NO_HINT]
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Play test episodes with a run's policies, and compare them with simple ones.
+
+    Beside what was learnt stand a random policy and, for each action, always taking that one;
+    for species also the exact optimum, and how much of it was reached.
+
+    For example:
+        evenhand evaluate runs/fair
+        evenhand evaluate runs/fair --measure discounted --episodes 200 -p fair.png
+        evenhand evaluate runs/fair --env response=weak --no-reference
+
+    --measure takes one of these:
+        average     rewards per step; the default where only a time limit ends episodes
+        return      sums of rewards; the default where episodes end by themselves
+        discounted  (1 - gamma) times the discounted sum, what policies are trained for
+
+    The result is kept in the run's folder, under evaluations/.
+    """
+
+    run: RunPath
+    """The folder of the run."""
+    episodes: Whole = 50
+    """Test episodes for each policy."""
+    seed: Whole = 0
+    """The same seed gives the same episodes, to all policies; none of them was seen in training."""
+    measure: MeasureName = None
+    """What counts, by one of the names above."""
+    arguments: Annotated[Assignments, arg(name="env")] = ()
+    """Settings of the environment that differ from those of the training."""
+    baselines: Flag = True
+    """Leave out the simple policies."""
+    reference: Flag = True
+    """Leave out the exact optimum, which takes some seconds."""
+    picture: PictureFile = None
+    """Draw who gets what into this file (.png, .pdf or .svg)."""
+    json: Flag = False
+    """Print one JSON object, and nothing else, for programs."""
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare runs of the same environment: who gets what, how evenly, at what price.
+
+    The price of fairness is what is lost of the largest average.
+
+    For example:
+        evenhand compare runs/plain runs/fair
+        evenhand compare runs/plain runs/fair --measure discounted --picture both.png --html both.html
+    """
+
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN RUN ...")]
+    """The folders of the runs, all finished."""
+    measure: MeasureName = None
+    """average, return or discounted, as for evenhand evaluate."""
+    welfare: WelfareText = "ggf"
+    """What to judge all of them by, whatever each was trained for."""
+    picture: PictureFile = None
+    """Draw bars, Lorenz curves and learning curves into this file (.png, .pdf or .svg)."""
+    html: Annotated[Path | None, optional(Path, "FILE"), NO_HINT] = None
+    """Write table and picture into one page that needs no network."""
+    json: Flag = False
+    """Print one JSON object, and nothing else, for programs."""
+
+
+# evaluate
+
+
+def run_evaluate(asked: Evaluate) -> int:
+    """Play, print, draw and keep."""
+    _check_measure(asked.measure)
+    check_positive("--episodes", asked.episodes)
+    check_not_negative("--seed", asked.seed)
+    check_picture(asked.picture, "--picture", PICTURES)
+    given = assignments("--env", asked.arguments)
+    run = Run(RunFolder.open(asked.run))
+    ready = [progress for progress in run.folder.status() if progress.step]
+    if not ready:
+        raise InputError(f"{asked.run} has no checkpoint yet: evenhand resume {asked.run} trains it.")
+    from evenhand.judge import evaluate_policy
+    from evenhand.runs.pool import prepare_jax
+
+    prepare_jax()
+    env = environment_of(run, given)
+    gamma = run.task.config.gamma
+    notes = [
+        f"seed {seed}: only {step:,} of {steps:,} steps are trained." for seed, step, steps in ready if step < steps
+    ]
+    notes += [f"seed {seed}: not trained yet, left out." for seed, step, _ in run.folder.status() if not step]
+    tests = {}
+    for seed, _, _ in ready:
+        say(f"playing {asked.episodes} test episodes with the policy of seed {seed}")
+        tests[seed] = evaluate_policy(env, run.policy(seed), asked.episodes, gamma, asked.seed)
+    measure = judging.measure_of(asked.measure, list(tests.values()))
+    found = [judging.outcome(run.name, list(tests.values()), measure)]
+    simple = {}
+    if asked.baselines:
+        for name, policy in judging.baselines(env):
+            say(f"playing {asked.episodes} test episodes with the policy {name}")
+            simple[name] = evaluate_policy(env, policy, asked.episodes, gamma, asked.seed)
+            found.append(judging.outcome(name, [simple[name]], measure, "baseline"))
+    best = _reference(env, run, measure, gamma, tests) if asked.reference else None
+    optimum = None
+    if isinstance(best, judging.Reference):
+        found.append(Outcome("exact optimum", best.returns[None], "exact"))
+        optimum = best.welfare
+        notes.append(best.note)
+    elif best is not None and run.request["name"] == "species":
+        notes.append(f"No exact optimum: {best}")
+    record = {
+        "run": str(asked.run),
+        "arguments": run.request["arguments"] | given,
+        "episodes": asked.episodes,
+        "seed": asked.seed,
+        **judging.record(run, found, measure, run.welfare, optimum),
+        "notes": notes,
+    }
+    kept = run.folder.evaluation(_evaluation_name(asked, given))
+    raw = {"seeds": {str(seed): test.record() for seed, test in tests.items()}}
+    raw |= {"baselines": {name: test.record() for name, test in simple.items()}}
+    run.folder.write_json(kept, _jsonable(record) | raw)
+    objectives = run.request["objectives"]
+    if asked.picture is not None:
+        with aside(asked.picture) as partial:
+            report.draw_outcomes(
+                found, objectives, partial, measure=judging.meaning(measure, run), title=f"{run.name}, {asked.run}"
+            )
+    if asked.json:
+        print(report.as_json(record))
+        return 0
+    events = [f"Kept in {kept}."]
+    if asked.picture is not None:
+        events.append(f"Drawn in {asked.picture}.")
+    show(
+        f"Who gets what: {judging.meaning(measure, run)}",
+        f"{asked.run}: {asked.episodes} test episodes for each policy",
+        report.outcomes_table(found, objectives, run.welfare, optimum=optimum),
+        [*report.table_notes(found, objectives, run.welfare), *notes],
+        events,
+    )
+    return 0
+
+
+def _reference(env: Any, run: Run, measure: str, gamma: float, tests: Mapping[int, Any]) -> judging.Reference | str:
+    if run.request["name"] == "species":
+        say("computing the exact optimum, which takes some seconds (--no-reference leaves it out)")
+    return judging.reference(env, run.welfare, measure, gamma, np.concatenate([test.length for test in tests.values()]))
+
+
+def _evaluation_name(asked: Evaluate, given: Mapping[str, Any]) -> str:
+    with_ = "".join(f"-{name}-{value}" for name, value in given.items())
+    return safe_name(f"test-{asked.episodes}-episodes-seed-{asked.seed}{with_}")
+
+
+def _check_measure(measure: str | None) -> None:
+    if measure is not None:
+        check_name("measure", measure, report.MEASURES)
+
+
+def _jsonable(record: dict[str, Any]) -> dict[str, Any]:
+    """NaN as null, as everywhere where programs read."""
+    import json
+
+    return dict(json.loads(report.as_json(record)))
+
+
+# compare
+
+
+def run_compare(asked: Compare) -> int:
+    """Print one table of all runs, and draw it."""
+    _check_measure(asked.measure)
+    check_picture(asked.picture, "--picture", PICTURES)
+    check_picture(asked.html, "--html", (".html", ".htm"))
+    if len(asked.runs) < 2:
+        raise InputError("give two runs or more, as in evenhand compare runs/plain runs/fair.")
+    runs = [Run(RunFolder.open(path)) for path in asked.runs]
+    judging.same_environment(runs)
+    objectives = runs[0].request["objectives"]
+    welfare = named_welfare(asked.welfare, len(objectives))
+    tests = [list(judging.kept_tests(run, say).values()) for run in runs]
+    measure = judging.measure_of(asked.measure, [test for of_run in tests for test in of_run])
+    gammas = {test.gamma for of_run in tests for test in of_run}
+    if measure == "discounted" and len(gammas) > 1:
+        different = judging.listed(map(str, sorted(gammas)))
+        raise InputError(f"the runs discount differently (γ = {different}): compare averages.")
+    names = judging.names(runs)
+    found = [judging.outcome(name, of_run, measure) for name, of_run in zip(names, tests, strict=True)]
+    best = max(found, key=lambda outcome: float(outcome.mean.sum()))
+    table = report.outcomes_table(found, objectives, welfare, prices=True)
+    notes = [
+        *report.table_notes(found, objectives, welfare),
+        f"price of fairness: what is lost of the largest average, that of {best.name}.",
+    ]
+    title = f"Who gets what: {judging.meaning(measure, runs[0])}"
+    about = f"{runs[0].request['name']}: {', '.join(map(str, asked.runs))}"
+    events = []
+    curves = [curve for name, run in zip(names, runs, strict=True) if (curve := judging.curve(name, run)) is not None]
+    if len(curves) < len(runs):
+        curves = []
+        notes.append("The metrics of a run are lost, so that there are no learning curves.")
+
+    def draw(path: Path) -> None:
+        report.draw_outcomes(found, objectives, path, measure=judging.meaning(measure, runs[0]), curves=curves)
+
+    if asked.picture is not None:
+        with aside(asked.picture) as partial:
+            draw(partial)
+        events.append(f"Drawn in {asked.picture}.")
+    if asked.html is not None:
+        with aside(asked.html) as partial:
+            drawn = partial.with_suffix(".png")
+            try:
+                draw(drawn)
+                parts = [page.paragraph(about), page.as_html(table), *map(page.paragraph, notes)]
+                parts.append(page.picture(drawn, "what each user gets, how evenly it is shared, how it was learnt"))
+                partial.write_text(page.page(title, parts), "utf-8")
+            finally:
+                drawn.unlink(missing_ok=True)
+        events.append(f"Written to {asked.html}.")
+    if asked.json:
+        record = judging.record(runs[0], found, measure, welfare, None)
+        for policy, outcome, path in zip(record["policies"], found, asked.runs, strict=True):
+            policy["run"] = str(path)
+            policy["price_of_fairness"] = report.price(outcome, best)._asdict()
+        print(report.as_json(record))
+        return 0
+    show(title, about, table, notes, events)
+    return 0
