@@ -72,10 +72,10 @@ STUDIES = {
         STRONG,
         {
             "ppo": {"gamma": 0.999, "gae_lambda": 0.995, "rollout": 256},
-            "a2c": {"gamma": 0.999, "reward_scale": 0.1, "entropy": 0.002},
-            "dqn": {"gamma": 0.999},
+            "a2c": {"gamma": 0.999, "gae_lambda": 0.995, "rollout": 128, "reward_scale": 0.02},
+            "dqn": {"gamma": 0.999, "reward_scale": 0.02},
         },
-        steps={"ppo": 1_500_000, "a2c": 2_000_000},
+        steps={"ppo": 1_500_000, "a2c": 4_000_000},
         training={"episode_steps": 1000},
     ),
     "published": Study(
