@@ -21,11 +21,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import fairness
 import learning
+import learning_cases
+import learning_page
 from species_numpy import SpeciesNumpy
 
 
 def numpy_model(species: Species) -> SpeciesNumpy:
-    return SpeciesNumpy(json.loads(json.dumps(learning.species_constants(species))))
+    return SpeciesNumpy(json.loads(json.dumps(learning_cases.species_constants(species))))
 
 
 # The NumPy model
@@ -93,7 +95,7 @@ def test_chance_is_that_of_the_model() -> None:
 
 def test_what_the_numpy_model_does_not_know_is_refused() -> None:
     with pytest.raises(ValueError, match="functional_form"):
-        learning.species_constants(Species(response=(1, 18), functional_form="hyperbolic"))
+        learning_cases.species_constants(Species(response=(1, 18), functional_form="hyperbolic"))
 
 
 # The same hyperparameters
@@ -101,7 +103,7 @@ def test_what_the_numpy_model_does_not_know_is_refused() -> None:
 
 def test_ppo_in_the_peers_words() -> None:
     changes = {"envs": 8, "rollout": 32, "minibatches": 4, "value": 1.0, "clip_schedule": "linear", "hidden": [32]}
-    theirs = learning.as_sb3("ppo", learning.configured("ppo", changes))
+    theirs = learning_cases.as_sb3("ppo", learning_cases.configured("ppo", changes))
     assert theirs["n_envs"] == 8
     assert (theirs["n_steps"], theirs["batch_size"], theirs["n_epochs"]) == (32, 64, 4)
     assert (theirs["vf_coef"], theirs["ent_coef"], theirs["clip_range"]) == (0.5, 0.01, 0.2)
@@ -115,14 +117,16 @@ def test_ppo_in_the_peers_words() -> None:
 
 
 def test_a2c_in_the_peers_words() -> None:
-    theirs = learning.as_sb3("a2c", learning.configured("a2c", learning.A2C | {"normalise_observations": True}))
+    theirs = learning_cases.as_sb3(
+        "a2c", learning_cases.configured("a2c", learning_cases.A2C | {"normalise_observations": True})
+    )
     assert theirs["rms_prop_eps"] == pytest.approx(1e-5)
     assert (theirs["vf_coef"], theirs["gae_lambda"], theirs["normalize_advantage"]) == (0.5, 1.0, False)
     assert theirs["normalise"] == {"norm_obs": True, "norm_reward": False}
 
 
 def test_dqn_in_the_peers_words() -> None:
-    theirs = learning.as_sb3("dqn", learning.configured("dqn", {"memory": 1000, "exploration_end": 0.1}))
+    theirs = learning_cases.as_sb3("dqn", learning_cases.configured("dqn", {"memory": 1000, "exploration_end": 0.1}))
     assert (theirs["train_freq"], theirs["buffer_size"], theirs["exploration_final_eps"]) == (4, 1000, 0.1)
     assert theirs["policy_kwargs"]["net_arch"] == [64, 64]
     assert theirs["policy_kwargs"]["optimizer_kwargs"] == {"eps": 1e-8}
@@ -130,17 +134,17 @@ def test_dqn_in_the_peers_words() -> None:
 
 def test_what_the_peer_cannot_do_is_refused() -> None:
     with pytest.raises(ValueError, match="reward_scale"):
-        learning.as_sb3("ppo", learning.configured("ppo", {"reward_scale": 0.01}))
+        learning_cases.as_sb3("ppo", learning_cases.configured("ppo", {"reward_scale": 0.01}))
     with pytest.raises(ValueError, match="double"):
-        learning.as_sb3("dqn", learning.configured("dqn", {"double": True}))
+        learning_cases.as_sb3("dqn", learning_cases.configured("dqn", {"double": True}))
     with pytest.raises(ValueError, match="decay"):
-        learning.as_sb3("a2c", learning.configured("a2c", {"rmsprop_decay": 0.9}))
+        learning_cases.as_sb3("a2c", learning_cases.configured("a2c", {"rmsprop_decay": 0.9}))
 
 
-@pytest.mark.parametrize(("env", "algo", "steps", "settings"), learning.QUALITY)
+@pytest.mark.parametrize(("env", "algo", "steps", "settings"), learning_cases.QUALITY)
 def test_every_comparison_is_of_equals(env: str, algo: str, steps: int, settings: dict[str, Any]) -> None:
-    config = learning.configured(algo, settings)
-    theirs = learning.as_sb3(algo, config)
+    config = learning_cases.configured(algo, settings)
+    theirs = learning_cases.as_sb3(algo, config)
     json.dumps(theirs)
     if algo == "ppo":
         assert config["envs"] * config["rollout"] % theirs["batch_size"] == 0
@@ -166,13 +170,13 @@ def test_ratios_are_taken_repetition_by_repetition() -> None:
 
 
 def test_verdicts() -> None:
-    assert learning.verdict([9, 10, 11], [1, 2, 3]) == "ahead"
-    assert learning.verdict([1, 2, 3], [9, 10, 11]) == "behind"
-    assert learning.verdict([1, 2, 3], [2, 3, 4]) == "level"
-    assert learning.verdict([500, 500], [500, 500]) == "level"
-    assert learning.verdict([math.nan, math.nan], [1, 2]) == "–"
-    assert learning.spread([500.0, 500.0, math.nan]) == "500.0 ± 0.0 (1 without)"
-    assert learning.spread([1.0, 2.0, 3.0]) == f"2.0 ± {4.302653 / math.sqrt(3):.1f}"
+    assert learning_page.verdict([9, 10, 11], [1, 2, 3]) == "ahead"
+    assert learning_page.verdict([1, 2, 3], [9, 10, 11]) == "behind"
+    assert learning_page.verdict([1, 2, 3], [2, 3, 4]) == "level"
+    assert learning_page.verdict([500, 500], [500, 500]) == "level"
+    assert learning_page.verdict([math.nan, math.nan], [1, 2]) == "–"
+    assert learning_page.spread([500.0, 500.0, math.nan]) == "500.0 ± 0.0 (1 without)"
+    assert learning_page.spread([1.0, 2.0, 3.0]) == f"2.0 ± {4.302653 / math.sqrt(3):.1f}"
 
 
 def results(ratio: float, ours: list[float]) -> dict[str, Any]:
@@ -202,24 +206,26 @@ def results(ratio: float, ours: list[float]) -> dict[str, Any]:
 
 
 def test_the_page_says_first_where_we_fall_short() -> None:
-    good = learning.page(results(20.0, [9.0, 10.0, 11.0]))
+    good = learning_page.page(results(20.0, [9.0, 10.0, 11.0]))
     assert "Nowhere in what was measured" in good
     assert "| GGF-PPO | 100,000 | 10,000 | 20.0 × |" in good
-    bad = learning.page(results(12.0, [1.0, 2.0, 3.0]))
+    bad = learning_page.page(results(12.0, [1.0, 2.0, 3.0]))
     assert bad.index("DQN on CartPole-v1 returns less when tested") < bad.index("## Speed")
     assert "PPO on species is 12.0 × as fast; we aim at 15 ×." in bad
     assert "≥ 15: **no**" in bad
-    assert "slower: 0.50 ×" in learning.page(results(0.5, [9.0, 10.0, 11.0]))
+    assert "slower: 0.50 ×" in learning_page.page(results(0.5, [9.0, 10.0, 11.0]))
 
 
 def test_what_was_not_measured_is_said_first() -> None:
     both = results(20.0, [9.0, 10.0, 11.0])
-    half = learning.page({"speed": both["speed"]})
+    half = learning_page.page({"speed": both["speed"]})
     assert half.index("nothing can be said: quality.") < half.index("## Speed")
     assert half.endswith("## Quality\n\nNot measured yet.\n")
     del both["speed"]["seeds"]
-    assert "### Many seeds on two cores\n\nNot measured yet." in learning.page(both)
-    assert "nothing can be said: species, cartpole, seeds, starting." in learning.page({"quality": both["quality"]})
+    assert "### Many seeds on two cores\n\nNot measured yet." in learning_page.page(both)
+    assert "nothing can be said: species, cartpole, seeds, starting." in learning_page.page(
+        {"quality": both["quality"]}
+    )
 
 
 # Fairness
