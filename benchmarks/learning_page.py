@@ -134,8 +134,8 @@ def shortfalls(results: Mapping[str, Any]) -> list[str]:
             found.append(f"Many seeds of PPO on two cores: {one:.1f} × as fast as the peer; we aim at {SEEDS_AIM:g} ×.")
         if two < SEEDS_AIM:
             found.append(
-                f"Many seeds of PPO on two cores: {two:.1f} × as fast, not {one:.1f} ×, beside a process of the peer on "
-                "each core, started by hand."
+                f"Many seeds of PPO on two cores: {two:.1f} × as fast, not {one:.1f} ×, beside a process of the peer "
+                "on each core, started by hand."
             )
     for row in speed.get("starting", []):
         what = f"{called(row)} on {row['env']}"
