@@ -43,7 +43,7 @@ class Study:
     training: dict[str, Any] = field(default_factory=dict)
 
 
-DISCOUNTED = ("discounted returns from the start, × (1 − γ)", "discounted", 2000, {"episode_steps": 1000})
+DISCOUNTED = ("discounted returns from the start, × (1 − γ)", "discounted", 1000, {"episode_steps": 1000})
 LONG_RUN = ("mean reward over 3,650 years", "average", 100, {"episode_steps": 3650})
 STUDIES = {
     "strong": Study(
@@ -97,7 +97,7 @@ STUDIES = {
         "four-room-v0",
         "Three kinds of items are collected in four rooms.",
         (("episode returns", "return", 200, {}),),
-        steps={"ppo": 400_000, "a2c": 400_000, "dqn": 200_000},
+        steps={"ppo": 200_000, "a2c": 200_000, "dqn": 100_000},
         settings={"ppo": {"reward_scale": 1.0}, "a2c": {"reward_scale": 1.0}, "dqn": {"reward_scale": 1.0}},
     ),
     "resource-gathering": Study(
@@ -105,7 +105,7 @@ STUDIES = {
         "resource-gathering-v0",
         "Gold and gems, and an enemy on the way who may take both (a negative first reward).",
         (("episode returns", "return", 500, {}),),
-        steps={"ppo": 300_000, "a2c": 300_000, "dqn": 100_000},
+        steps={"ppo": 200_000, "a2c": 200_000, "dqn": 60_000},
         settings={"ppo": {"reward_scale": 1.0}, "a2c": {"reward_scale": 1.0}, "dqn": {"reward_scale": 1.0}},
     ),
 }

@@ -330,7 +330,7 @@ def welfare(text: str | Welfare, D: int) -> Welfare:
         if not isinstance(text, Welfare):
             raise InputError(f"a welfare is a text such as 'ggf' or a welfare function, not {text!r}.")
         if text.D != D:
-            raise InputError(f"the welfare {text.name} is for {text.D} users, but there are {D}.")
+            raise InputError(f"the welfare {text.name} is for {text.D} users, but {_users(D)}.")
         return text
     name, colon, argument = text.strip().lower().partition(":")
     if name not in _BY_NAME:
@@ -343,7 +343,7 @@ def welfare(text: str | Welfare, D: int) -> Welfare:
         raise InputError(f"{argument!r} in the welfare {text!r} is not a number.") from None
     if name == "ggf" and len(given) > 1:
         if len(given) != D:
-            raise InputError(f"the welfare {text!r} has {len(given)} weights, but there are {D} users.")
+            raise InputError(f"the welfare {text!r} has {len(given)} weights, but {_users(D)}.")
         return GGF(given)
     make, counts = _BY_NAME[name]
     if len(given) not in counts:
@@ -413,3 +413,7 @@ def _check_dimension(D: int) -> None:
 def _text(x: float | int) -> str:
     """The shortest text that is read back as x."""
     return repr(float(x)).removesuffix(".0")
+
+
+def _users(D: int) -> str:
+    return "there is one user" if D == 1 else f"there are {D} users"
