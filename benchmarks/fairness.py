@@ -50,8 +50,8 @@ STUDIES = {
         "Species, strong predation (d_max = K/3), γ = 0.99",
         "species",
         "The response with real tension between the species. It is not the one the paper's figures come from: it was "
-        "chosen, after other runs, because there fair and utilitarian policies differ. The settings were tuned here, on "
-        "seeds that overlap with these. Those that are best with γ = 0.999 (below) came out worse over the same ten "
+        "chosen, after other runs, because there fair and utilitarian policies differ. The settings were tuned here, "
+        "on seeds that overlap with these. Those that are best with γ = 0.999 (below) came out worse over the same ten "
         "seeds: GGF-A2C 95.7 % and GGF-DQN 83.7 % of the optimum, the latter not apart from its base.",
         (DISCOUNTED, LONG_RUN),
         STRONG,
