@@ -111,7 +111,7 @@ STUDIES = {
         "Six nutrients; each of 64 fruits has another mix of them, and six steps lead to one.",
         (("episode returns", "return", 500, {}),),
         steps={"ppo": 200_000, "a2c": 200_000, "dqn": 100_000},
-        settings={"a2c": {"reward_scale": 0.1}, "dqn": MANY},
+        settings={"a2c": {"reward_scale": 0.1}, "dqn": MANY | {"reward_scale": 0.1}},
     ),
     "four-room": Study(
         "MO-Gymnasium's four-room-v0",
