@@ -105,6 +105,15 @@ STUDIES = {
         "Here the utilitarian and the fair optimum nearly coincide.",
         (DISCOUNTED, LONG_RUN),
     ),
+    "fishwood": Study(
+        "MO-Gymnasium's fishwood-v0",
+        "fishwood-v0",
+        "Each of 200 steps is spent in the woods, where wood is found with probability 0.9, or at the river, where a "
+        "fish is caught with probability 0.1. Wood alone gives the largest sum; a fair day is spent fishing, mostly.",
+        (("episode returns", "return", 200, {}),),
+        steps={"ppo": 100_000, "a2c": 100_000, "dqn": 50_000},
+        settings={"ppo": {"reward_scale": 0.1}, "a2c": {"reward_scale": 0.1}, "dqn": MANY | {"reward_scale": 0.1}},
+    ),
     "fruit-tree": Study(
         "MO-Gymnasium's fruit-tree-v0",
         "fruit-tree-v0",
