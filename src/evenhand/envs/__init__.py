@@ -33,6 +33,7 @@ class Own(NamedTuple):
 
 OWN = {
     "species": Own("evenhand.envs.species:Species", "sea otters and the abalone they eat: protect both"),
+    "traffic": Own("evenhand.envs.traffic.env:TrafficEnv", "the lights of a junction with four arms, in SUMO"),
 }
 ARGUMENTS_OF_MAKE = ("max_episode_steps",)
 """Understood by Gymnasium for every environment."""

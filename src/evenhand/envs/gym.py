@@ -22,14 +22,18 @@ if TYPE_CHECKING:
 else:  # their types are JAX's; whether an environment is one is checked when it comes
     PureEnv = Actions = Box = Any
 
-SPECIES = "evenhand/species-v0"
+ENTRY_POINTS = {
+    "evenhand/species-v0": "evenhand.envs.gym:SpeciesEnv",
+    "evenhand/traffic-v0": "evenhand.envs.traffic.env:TrafficEnv",
+}
 
 
 def register() -> None:
     """Tell Gymnasium the names of evenhand's environments; as often as one likes."""
-    if SPECIES not in gymnasium.registry:
-        # Gymnasium's checker complains of rewards that are vectors.
-        gymnasium.register(SPECIES, entry_point="evenhand.envs.gym:SpeciesEnv", disable_env_checker=True)
+    for name, entry_point in ENTRY_POINTS.items():
+        if name not in gymnasium.registry:
+            # Gymnasium's checker complains of rewards that are vectors.
+            gymnasium.register(name, entry_point=entry_point, disable_env_checker=True)
 
 
 class GymEnv(gymnasium.Env[np.ndarray, Any]):

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces, wrappers
 from jaxtyping import Float32
 
-from evenhand.envs.stepping import Act, Bounded, Conversions, Observe, act_of
+from evenhand.envs.stepping import Act, Bounded, Conversions, Numbered, Observe, act_of
 from evenhand.errors import InputError
 from evenhand.types import Actions, Box, Discrete
 
@@ -37,6 +37,12 @@ class HostEnv:
     """Bounds on the D rewards of one step, infinite where the environment does not tell."""
     scalar_reward: bool
     """Whether the reward is a plain number, so that there is only one user."""
+    one_per_process: bool = False
+    """Whether a process can hold only one of them, as with simulators that keep their state in global variables."""
+    action_names: tuple[str, ...] | None = None
+    """What the actions are called, if the environment says so."""
+    baselines: tuple[Any, ...] = ()
+    """Simple policies that the environment brings along (see `evenhand.judge.Decides`)."""
 
     @staticmethod
     def of(make: Callable[[], Any], name: str | None = None) -> HostEnv:
@@ -124,7 +130,20 @@ def _describe(env: Any, make: Callable[[], Any], name: str) -> HostEnv:
         shape = space.shape
     D = 1 if scalar else int(shape[0])
     rewards = Box.of(-np.inf, np.inf, D) if space is None else Box.of(space.low.ravel(), space.high.ravel(), D)
-    return HostEnv(name, make, observe, act, _objectives(env, D, name), rewards, scalar)
+    own = env.unwrapped
+    brought = getattr(own, "baselines", ())
+    return HostEnv(
+        name,
+        make,
+        observe,
+        act,
+        _objectives(env, D, name),
+        rewards,
+        scalar,
+        one_per_process=bool(getattr(own, "one_per_process", False)),
+        action_names=_action_names(own, act),
+        baselines=brought if isinstance(brought, tuple) else (),
+    )
 
 
 def declared_reward_space(env: Any, name: str) -> tuple[spaces.Box | None, bool]:
@@ -159,6 +178,14 @@ def _reward_shape(env: Any, name: str) -> tuple[int, ...]:
     if len(shape) > 1 or 0 in shape:
         raise InputError(f"{name}: the reward of a step must be one number or D numbers, not shape {shape}.")
     return shape
+
+
+def _action_names(env: Any, act: Act) -> tuple[str, ...] | None:
+    """Names are taken only where there is one for each action, counted from 0."""
+    names = getattr(env, "action_names", None)
+    if not isinstance(act, Numbered) or act.start or not isinstance(names, tuple | list) or len(names) != act.n:
+        return None
+    return tuple(map(str, names))
 
 
 def _objectives(env: Any, D: int, name: str) -> tuple[str, ...]:

@@ -57,7 +57,8 @@ class VectorEnv:
     """N environments with automatic resets.
 
     workers: 0 steps them one after another in this process, which is fastest where a step takes less than about 50 µs;
-        k spawns k processes that share them. For the same seed both give the same numbers.
+        k spawns k processes that share them. For the same seed both give the same numbers. An environment of which a
+        process can hold only one always has one of its own, whatever is asked.
     warn: what to do with a sentence about a worker process that had to be restarted; by default it is logged.
     """
 
@@ -72,6 +73,8 @@ class VectorEnv:
         shape, dtype = ((actions.n,), "float32") if isinstance(actions, Box) else ((), "int64")
         layout = Layout(N, env.observation_space.n, env.D, shape, dtype)
         self._stepping: _Stepping
+        if env.one_per_process:
+            workers = N
         if workers:
             env.check_picklable()
             warn = warn or logging.getLogger("evenhand").warning
@@ -246,7 +249,9 @@ class _Workers:
         if worker.steps_since_restart >= CALM:
             worker.restarts_in_a_row = 0
         worker.steps_since_restart = 0
-        which = f"the worker process of environments {worker.rows.start} to {worker.rows.stop - 1} of {self._env.name}"
+        first, last = worker.rows.start, worker.rows.stop - 1
+        numbers = f"environment {first}" if first == last else f"environments {first} to {last}"
+        which = f"the worker process of {numbers} of {self._env.name}"
         while True:
             _hang_up(worker)
             how = _end(worker)

@@ -1,0 +1,136 @@
+"""An audit of every second: nobody crosses on red, in a wrong phase or from a wrong lane; nothing collides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evenhand.envs.traffic import FixedCycle, TrafficEnv
+from evenhand.envs.traffic.junction import MOVEMENTS, Movement
+from evenhand.envs.traffic.network import SIGNAL, Roads, signals, way_in, way_out
+from evenhand.envs.traffic.sumo import SumoJunction
+
+SECONDS = 8400
+
+Controller = Callable[[np.random.Generator, int], int]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+class Auditor(SumoJunction):
+    """Runs second by second, and looks at every car after each."""
+
+    def __init__(self, *arguments: Any, roads: Roads) -> None:
+        super().__init__(*arguments, roads)
+        self.before: dict[str, str] = {}
+        self.crossed = 0
+        self.in_yellow = 0
+        self.lane_of = {movement: way_in(roads, movement.lane).name for movement in MOVEMENTS}
+        self.end_of = {movement: way_out(roads, movement).name for movement in MOVEMENTS}
+
+    def run(self, phase: int, yellow: bool, seconds: int) -> None:
+        for _ in range(seconds):
+            super().run(phase, yellow, 1)
+            self.look(signals()[2 * phase + yellow])
+
+    def look(self, state: str) -> None:
+        sumo = self._sumo
+        assert sumo.trafficlight.getRedYellowGreenState(SIGNAL) == state
+        assert sumo.simulation.getCollisions() == ()
+        assert sumo.simulation.getStartingTeleportNumber() == 0
+        now = {car: sumo.vehicle.getLaneID(car) for car in sumo.vehicle.getIDList()}
+        for car, lane in now.items():
+            movement = Movement(*car[:2])
+            before = self.before.get(car)
+            ways_in = self.lane_of.values()
+            if lane in ways_in:
+                assert lane == self.lane_of[movement], f"{car} is on {lane}"
+            elif lane in self.end_of.values():
+                assert lane == self.end_of[movement] or self.end_of[movement][:-1] == lane[:-1], f"{car} left on {lane}"
+            if before in ways_in and lane not in ways_in:
+                letter = state[MOVEMENTS.index(movement)]
+                assert letter in "Gy", f"{car} crossed from {before} in {state}"
+                self.crossed += 1
+                self.in_yellow += letter == "y"
+        for car, lane in self.before.items():
+            if car not in now:
+                assert lane not in self.lane_of.values(), f"{car} vanished from {lane}"
+        self.before = now
+
+
+def at_random(rng: np.random.Generator, step: int) -> int:
+    return int(rng.integers(4))
+
+
+def cyclic(rng: np.random.Generator, step: int) -> int:
+    return int(FixedCycle(2).decide(None, step))
+
+
+def adversarial(rng: np.random.Generator, step: int) -> int:
+    """Crossing directions in turns; then one of them until all others have waited far beyond any patience."""
+    if step % 300 < 100:
+        return (1, 3)[step % 2]
+    return (0, 1, 2, 3)[step // 100 % 4]
+
+
+def audit(roads: Roads, controller: Controller, seconds: int) -> Auditor:
+    env = TrafficEnv(episode_seconds=seconds, roads=roads)
+    auditor = Auditor(env._demand, env._warmed_up, env._horizon, roads=roads)
+    env._simulator = auditor
+    rng = np.random.default_rng(0)
+    step, truncated = 0, False
+    with closing(env):
+        env.reset(seed=1)
+        while not truncated:
+            _, _, _, truncated, info = env.step(controller(rng, step))
+            step += 1
+    assert info["collisions"] == info["teleports"] == 0
+    return auditor
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("controller", [at_random, cyclic, adversarial])
+def test_audit(controller: Controller) -> None:
+    found = audit("split", controller, SECONDS)
+    assert found.crossed > 1000
+    assert found.in_yellow > 10  # the law allows it, and cars that could not stop do it
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("controller", [at_random, cyclic, adversarial])
+def test_audit_of_ordinary_roads(controller: Controller) -> None:
+    assert audit("two-lane", controller, SECONDS // 3).crossed > 300
+
+
+def test_a_short_audit() -> None:
+    assert audit("split", at_random, 700).crossed > 100
+
+
+def waits(roads: Roads, hold: int, seed: int) -> np.ndarray:
+    """Mean waiting of each arm."""
+    total, step, truncated = np.zeros(4), 0, False
+    with closing(TrafficEnv(roads=roads, episode_seconds=2800)) as env:
+        env.reset(seed=seed)
+        while not truncated:
+            _, reward, _, truncated, _ = env.step(FixedCycle(hold).decide(None, step))
+            total -= reward
+            step += 1
+    return total / step
+
+
+@pytest.mark.slow
+def test_split_and_ordinary_roads_wait_equally_long() -> None:
+    split, ordinary = (np.array([waits(roads, 3, seed) for seed in range(4)]) for roads in ("split", "two-lane"))
+    difference = (split - ordinary).mean(axis=0)
+    noise = np.sqrt((split.var(axis=0, ddof=1) + ordinary.var(axis=0, ddof=1)) / len(split))
+    assert (np.abs(difference) < 3.5 * noise + 0.01 * ordinary.mean(axis=0)).all()
+    assert split.sum(axis=1).mean() == pytest.approx(ordinary.sum(axis=1).mean(), rel=0.02)
