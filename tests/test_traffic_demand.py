@@ -197,7 +197,7 @@ class TestTiming:
             ({"green": -5}, "green must be a whole number of seconds"),
             ({"kept": 10_000}, "kept must be .* to 600"),
             ({"episode_seconds": 10}, "episode_seconds must be .* at least 14, the length of one decision, not 10"),
-            ({"warm_up": -1}, "warm_up must be .* at least 0 not -1"),
+            ({"warm_up": -1}, "warm_up must be .* at least 0, not -1"),
             ({"render_mode": "human"}, "render_mode must be"),
         ],
     )

@@ -56,6 +56,8 @@ class Evaluation:
     gamma: float
     seed: int
     name: str = "policy"
+    facts: Mapping[str, Float[np.ndarray, " E"]] = field(default_factory=dict)
+    """What else the environment said of each episode at its end: the numbers in its info's "summary"."""
 
     @property
     def episodes(self) -> int:
@@ -88,7 +90,7 @@ class Evaluation:
             "average": float(z.mean()),
             "minimum": float(z.min()),
             "maximum": float(z.max()),
-            "cv": float(metrics.cv(z)) if len(z) > 1 and z.min() >= 0 and z.max() > 0 else float("nan"),
+            "cv": metrics.cv_of_one_sign(z),
         }
 
     def record(self) -> dict[str, Any]:
@@ -102,6 +104,7 @@ class Evaluation:
             "discounted": self.discounted.tolist(),
             "length": self.length.tolist(),
             "terminated": self.terminated.tolist(),
+            "facts": {name: values.tolist() for name, values in self.facts.items()},
         }
 
     @staticmethod
@@ -116,6 +119,7 @@ class Evaluation:
             gamma=float(record["gamma"]),
             seed=int(record["seed"]),
             name=str(record["name"]),
+            facts={name: np.array(values, float) for name, values in record.get("facts", {}).items()},
         )
 
 
@@ -134,6 +138,16 @@ class Acts(Protocol):
 
     def act(self, observation: Float[Array, "N O"], key: PRNGKey) -> Any:
         """Actions for N observations."""
+
+
+@runtime_checkable
+class Decides(Protocol):
+    """A policy in plain NumPy that may look at the clock as well, such as a fixed cycle."""
+
+    name: str
+
+    def decide(self, observation: Float[np.ndarray, "N O"], step: Int[np.ndarray, " N"]) -> Any:
+        """Actions for N observations, each so many steps after the beginning of its episode."""
 
 
 def chosen_actions(task: Task, agent: Any, observation: Float[Array, "N O"], key: PRNGKey) -> Any:
@@ -257,8 +271,8 @@ def evaluate_policy(
     """Play whole test episodes with a policy.
 
     env: an environment, or its name (see `evenhand.envs.resolve`), with `arguments` for it.
-    policy: what `evenhand.load` gives; "random"; a number, for always that action; or a function from one observation
-        of the environment to one of its actions.
+    policy: what `evenhand.load` gives; "random"; a number, for always that action; one of the environment's own simple
+        policies, itself or by its name; or a function from one observation of the environment to one of its actions.
     seed: the same seed gives the same episodes; it is none of those used in training.
     most_steps: where to cut off episodes that nothing else ends.
     """
@@ -266,8 +280,11 @@ def evaluate_policy(
     if episodes < 1 or most_steps < 1:
         raise InputError(f"there must be at least one episode and one step, not {episodes} and {most_steps}.")
     policy = _as_policy(env, policy)
-    play = _play_pure if isinstance(env, PureEnv) and isinstance(policy, Acts) else _play_host
-    outcome = play(env, policy, episodes, gamma, seed, most_steps)
+    facts: Facts = {}
+    if isinstance(env, PureEnv) and isinstance(policy, Acts):
+        outcome = _play_pure(env, policy, episodes, gamma, seed, most_steps)
+    else:
+        outcome, facts = _play_host(env, policy, episodes, gamma, seed, most_steps)
     for name, values in (("total", outcome.total), ("discounted", outcome.discounted)):
         if not np.isfinite(values).all():
             raise InputError(f"the {name} rewards of an episode are not finite: look at the environment's rewards.")
@@ -280,6 +297,7 @@ def evaluate_policy(
         gamma,
         seed,
         str(getattr(policy, "name", getattr(policy, "__name__", "policy"))),
+        facts,
     )
 
 
@@ -288,9 +306,11 @@ POLICIES = 'give what evenhand.load gives, "random", an action, or a function fr
 
 def _as_policy(env: PureEnv | HostEnv, policy: Any) -> Any:
     if isinstance(policy, str):
-        if policy != "random":
-            raise InputError(f"{policy!r} is no policy: {POLICIES}.")
-        return RandomPolicy(env)
+        own = {simple.name: simple for simple in getattr(env, "baselines", ())}
+        if policy not in ("random", *own):
+            also = f"; by name there are {', '.join(own)}" if own else ""
+            raise InputError(f"{policy!r} is no policy: {POLICIES}{also}.")
+        return RandomPolicy(env) if policy == "random" else own[policy]
     if isinstance(policy, (int, float, np.number)) and not isinstance(policy, bool):
         n = env.action_space.n
         if not isinstance(env.action_space, Box) and not (int(policy) == policy and 0 <= policy < n):
@@ -301,7 +321,7 @@ def _as_policy(env: PureEnv | HostEnv, policy: Any) -> Any:
         env.action_space,
     ):
         raise InputError("the policy was trained with other observations or actions than this environment has.")
-    if not isinstance(policy, Acts) and not callable(policy):
+    if not isinstance(policy, Acts | Decides) and not callable(policy):
         raise InputError(f"{policy!r} is no policy: {POLICIES}.")
     return policy
 
@@ -360,16 +380,31 @@ def play_pure(
     return jax.lax.while_loop(goes_on, step, (envs, observation, nowhere, start, discount, key, jnp.array(0)))[3]
 
 
-def _play_host(env: PureEnv | HostEnv, policy: Any, episodes: int, gamma: float, seed: int, most_steps: int) -> Outcome:
+Facts = Mapping[str, np.ndarray]
+
+
+class _Episode(NamedTuple):
+    """What one episode came to."""
+
+    total: Float[np.ndarray, " D"]
+    discounted: Float[np.ndarray, " D"]
+    length: int
+    terminated: bool
+    info: Mapping[str, Any]
+
+
+def _play_host(
+    env: PureEnv | HostEnv, policy: Any, episodes: int, gamma: float, seed: int, most_steps: int
+) -> tuple[Outcome, Facts]:
     """One episode after another in each of a few environments, so that long ones count as much as short ones."""
     host = env if isinstance(env, HostEnv) else _hosted(env)
-    if not isinstance(policy, Acts):
-        return _play_single(host, policy, episodes, gamma, seed, most_steps)
+    if not isinstance(policy, Acts | Decides):
+        return _summed_up(_play_single(host, policy, episodes, gamma, seed, most_steps))
     N, D = min(episodes, 8), host.D
-    act = jax.jit(policy.act)
+    act = _acting(policy)
     key = jax.random.key(TEST_SEED + seed)
     left = np.array([episodes // N + (i < episodes % N) for i in range(N)])
-    done: list[tuple[np.ndarray, np.ndarray, int, bool]] = []
+    done: list[_Episode] = []
     total, discounted = np.zeros((N, D)), np.zeros((N, D))
     discount, length = np.full(N, 1 - gamma), np.zeros(N, int)
     with VectorEnv(host, N, TEST_SEED + seed) as envs:
@@ -377,45 +412,63 @@ def _play_host(env: PureEnv | HostEnv, policy: Any, episodes: int, gamma: float,
         t = 0
         while left.any():
             t += 1
-            after = envs.step(np.asarray(act(observation, jax.random.fold_in(key, t))))
+            after = envs.step(act(observation, length, jax.random.fold_in(key, t)))
             total += after.reward
             discounted += discount[:, None] * after.reward
             discount *= gamma
             length += 1
-            ended = after.terminated | after.truncated | (length >= most_steps)
-            for i in np.flatnonzero(ended):
-                if left[i]:
+            ended = after.terminated | after.truncated
+            infos = dict(zip(np.flatnonzero(ended), after.info, strict=True))
+            for i in np.flatnonzero(ended | (length >= most_steps)):
+                info = infos.get(i, {})
+                if left[i] and "lost" not in info:  # an episode whose process died is played again
                     left[i] -= 1
-                    done.append((total[i].copy(), discounted[i].copy(), int(length[i]), bool(after.terminated[i])))
+                    terminated = bool(after.terminated[i])
+                    done.append(_Episode(total[i].copy(), discounted[i].copy(), int(length[i]), terminated, info))
                 total[i], discounted[i], discount[i], length[i] = 0, 0, 1 - gamma, 0
             observation = after.observation
-    return _outcome(done)
+    return _summed_up(done)
 
 
-def _play_single(env: HostEnv, policy: Any, episodes: int, gamma: float, seed: int, most_steps: int) -> Outcome:
+def _acting(policy: Acts | Decides) -> Callable[[Any, Any, PRNGKey], np.ndarray]:
+    """Actions for observations, steps since the episodes began, and a key."""
+    if isinstance(policy, Decides):
+        return lambda observation, step, key: np.asarray(policy.decide(observation, step))
+    compiled = jax.jit(policy.act)
+    return lambda observation, step, key: np.asarray(compiled(observation, key))
+
+
+def _play_single(env: HostEnv, policy: Any, episodes: int, gamma: float, seed: int, most_steps: int) -> list[_Episode]:
     """With a policy that takes the environment's own observations one at a time."""
     made, done = env.make(), []
     try:
         for episode in range(episodes):
-            observation, _ = made.reset(seed=(TEST_SEED + 1000 * seed + episode) % 2**32)
+            observation, info = made.reset(seed=(TEST_SEED + 1000 * seed + episode) % 2**32)
             total, discounted, discount, ended, length = np.zeros(env.D), np.zeros(env.D), 1 - gamma, False, 0
             terminated = False
             while not ended and length < most_steps:
-                observation, reward, terminated, truncated, _ = made.step(policy(observation))
+                observation, reward, terminated, truncated, info = made.step(policy(observation))
                 total += reward
                 discounted += discount * np.asarray(reward)
                 discount *= gamma
                 length += 1
                 ended = terminated or truncated
-            done.append((total, discounted, length, bool(terminated)))
+            done.append(_Episode(total, discounted, length, bool(terminated), info))
     finally:
         made.close()
-    return _outcome(done)
+    return done
 
 
-def _outcome(done: list[tuple[np.ndarray, np.ndarray, int, bool]]) -> Outcome:
-    columns: Any = (np.array(column) for column in zip(*done, strict=True))
-    return Outcome(*columns)
+def _summed_up(done: list[_Episode]) -> tuple[Outcome, Facts]:
+    """Episodes as arrays; of the facts, those that every episode has."""
+    columns: Any = (np.array(column) for column in list(zip(*done, strict=True))[:4])
+    summaries = [episode.info.get("summary") for episode in done]
+    facts: Facts = {}
+    told = [summary for summary in summaries if isinstance(summary, Mapping)]
+    if told and len(told) == len(done):
+        common = [name for name in told[0] if all(name in summary for summary in told)]
+        facts = {name: np.array([summary[name] for summary in told], float) for name in common}
+    return Outcome(*columns), facts
 
 
 def _hosted(env: PureEnv) -> HostEnv:

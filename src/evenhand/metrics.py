@@ -34,6 +34,12 @@ def cv(v: Any) -> Float64[Any, "*batch"]:
         return v.std(axis=-1) / np.abs(v.mean(axis=-1))
 
 
+def cv_of_one_sign(v: Any) -> float:
+    """The coefficient of variation of one vector where it means something: all users gain, or all lose; else NaN."""
+    v = np.asarray(v, float)
+    return float(cv(v)) if v.size > 1 and v.any() and (v.min() >= 0 or v.max() <= 0) else float("nan")
+
+
 def gini(v: Any) -> Float64[Any, "*batch"]:
     """The Gini index, Σ_i Σ_j |v_i − v_j| / (2 D Σ_i v_i), for v ≥ 0.
 

@@ -48,7 +48,8 @@ class Evaluate:
     """Play test episodes with a run's policies, and compare them with simple ones.
 
     Beside what was learnt stand a random policy and, for each action, always taking that one;
-    for species also the exact optimum, and how much of it was reached.
+    for species also the exact optimum, and how much of it was reached; for traffic fixed cycles
+    and longest queue first.
 
     For example:
         evenhand evaluate runs/fair
@@ -138,12 +139,14 @@ def run_evaluate(asked: Evaluate) -> int:
         tests[seed] = evaluate_policy(env, run.policy(seed), asked.episodes, gamma, asked.seed)
     measure = judging.measure_of(asked.measure, list(tests.values()))
     found = [judging.outcome(run.name, list(tests.values()), measure)]
+    counted = judging.facts(run.name, list(tests.values()))
     simple = {}
     if asked.baselines:
         for name, policy in judging.baselines(env):
             say(f"playing {asked.episodes} test episodes with the policy {name}")
             simple[name] = evaluate_policy(env, policy, asked.episodes, gamma, asked.seed)
             found.append(judging.outcome(name, [simple[name]], measure, "baseline"))
+            counted |= judging.facts(name, [simple[name]])
     best = _reference(env, run, measure, gamma, tests) if asked.reference else None
     optimum = None
     if isinstance(best, judging.Reference):
@@ -158,6 +161,7 @@ def run_evaluate(asked: Evaluate) -> int:
         "episodes": asked.episodes,
         "seed": asked.seed,
         **judging.record(run, found, measure, run.welfare, optimum),
+        **({"facts": counted} if counted else {}),
         "notes": notes,
     }
     kept = run.folder.evaluation(_evaluation_name(asked, given))
@@ -182,6 +186,7 @@ def run_evaluate(asked: Evaluate) -> int:
         report.outcomes_table(found, objectives, run.welfare, optimum=optimum),
         [*report.table_notes(found, objectives, run.welfare), *notes],
         events,
+        counted,
     )
     return 0
 

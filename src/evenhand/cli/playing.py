@@ -35,7 +35,9 @@ from evenhand.welfare import Welfare
 
 FRAMES = (".png", ".gif")
 MOST_FRAMES = 200
-"""In one moving picture; of longer episodes only every second, third, … step is shown."""
+"""In one moving picture; of longer episodes only every second, third, … one is shown."""
+FILM = "rgb_array_list"
+"""Gymnasium's mode for environments that draw what happens between two steps as well."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ def run_play(asked: Play) -> int:
         raise InputError(f"{asked.run} was trained with other observations or actions than {asked.env} has.")
     mode = None if asked.render is None else "rgb_array"
     if isinstance(env, HostEnv):
+        if asked.render is not None and _moving(asked.render) and FILM in _render_modes(env):
+            mode = FILM
         drawing = env if mode is None else environment_of(run, given, name, render_mode=mode)
         stepped = drawing.make()
     else:
@@ -101,13 +105,13 @@ def run_play(asked: Play) -> int:
 
 def _play(asked: Play, run: Run, env: Any, policy: Any, stepped: Any, seed: int) -> int:
     objectives, names = list(env.objectives), judging.action_names(env)
-    moving = asked.render is not None and asked.render.suffix.lower() == ".gif"
-    every = math.ceil(asked.steps / MOST_FRAMES)
+    moving = asked.render is not None and _moving(asked.render)
     policy.seed(asked.seed)
     observation, _ = stepped.reset(seed=seed % 2**32)
     total = np.zeros(len(objectives))
     steps: list[dict[str, Any]] = []
     frames: list[Any] = []
+    every, drawn, last = math.ceil(asked.steps / MOST_FRAMES), 0, []
     terminated = truncated = False
     if not asked.json:
         whose = run.seeds[0] if asked.policy_seed is None else asked.policy_seed
@@ -125,15 +129,20 @@ def _play(asked: Play, run: Run, env: Any, policy: Any, stepped: Any, seed: int)
         total += reward
         welfare = _welfare_of(run.welfare, total / (len(steps) + 1))
         steps.append({"action": np.asarray(action).tolist(), "rewards": reward.tolist(), "welfare_so_far": welfare})
-        if moving and len(steps) % every == 0:
-            frames.append(_frame(stepped))
+        if getattr(stepped, "render_mode", None) == FILM:
+            last = _frames(stepped)
+            every = math.ceil(asked.steps * len(last) / MOST_FRAMES)
+            frames += [frame for i, frame in enumerate(last, drawn + 1) if i % every == 0]
+            drawn += len(last)
+        elif moving and len(steps) % every == 0:
+            frames += _frames(stepped)
         if not asked.json:
             shown = names[int(action)] if names else _short(action)
             rewards = "".join(f"{value:>16.6g}" for value in reward)
             print(f"{len(steps):>6}  {shown:<{width}}{rewards}{welfare:>12.6g}")
     how = "ended by itself" if terminated else "ended by its time limit" if truncated else "goes on"
     if asked.render is not None:
-        _draw_frames(asked.render, frames or [_frame(stepped)])
+        _draw_frames(asked.render, frames or last[-1:] or _frames(stepped))
     if asked.json:
         record = {
             "run": str(asked.run),
@@ -156,11 +165,25 @@ def _play(asked: Play, run: Run, env: Any, policy: Any, stepped: Any, seed: int)
     return 0
 
 
-def _frame(stepped: Any) -> Any:
-    frame = stepped.render()
-    if not isinstance(frame, np.ndarray) or frame.ndim != 3:
+def _moving(path: Path) -> bool:
+    return path.suffix.lower() == ".gif"
+
+
+def _render_modes(env: Any) -> Sequence[str]:
+    made = env.make()
+    try:
+        return list(made.metadata.get("render_modes", ()))
+    finally:
+        made.close()
+
+
+def _frames(stepped: Any) -> list[Any]:
+    """What there is to see since the last time: one picture, or several of a film."""
+    drawn = stepped.render()
+    frames = drawn if isinstance(drawn, list) else [drawn]
+    if not frames or any(not isinstance(frame, np.ndarray) or frame.ndim != 3 for frame in frames):
         raise InputError("the environment draws no pictures (render_mode rgb_array): leave --render out.")
-    return frame
+    return frames
 
 
 def _draw_frames(path: Path, frames: Sequence[Any]) -> None:

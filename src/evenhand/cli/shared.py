@@ -15,6 +15,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 from evenhand.errors import InputError
+from evenhand.report.learning import facts_table
 from evenhand.runs.training import Run
 
 REFUSED, INTERRUPTED, FAILED = 2, 130, 1
@@ -156,14 +157,27 @@ def aside(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-def show(title: str, about: str, table: Table, notes: Sequence[str], events: Sequence[str] = ()) -> None:
-    """Print a table with what is to be said of it; events are lines that must not be wrapped."""
+def show(
+    title: str,
+    about: str,
+    table: Table,
+    notes: Sequence[str],
+    events: Sequence[str] = (),
+    facts: Mapping[str, Mapping[str, float]] | None = None,
+) -> None:
+    """Print a table with what is to be said of it; events are lines that must not be wrapped.
+
+    facts: what else was counted, by policy and fact, for a second table.
+    """
     console = Console(highlight=False, markup=False)
     console.print(title, style="bold")
     console.print(about, style="dim", soft_wrap=True)  # names of files are kept in one piece
     console.print(table)
     for note in notes:
         console.print(note)
+    if facts:
+        console.print("\nWhat else was counted, on average over the test episodes", style="bold")
+        console.print(facts_table(facts))
     for event in events:
         console.print(event, soft_wrap=True)
 

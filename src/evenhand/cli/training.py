@@ -174,6 +174,7 @@ def _go_on(run: Run, jobs: int | None, json: bool, checkpoint_seconds: float = 3
         report.outcomes_table(found, objectives, run.welfare),
         report.table_notes(found, objectives, run.welfare),
         next_steps,
+        judging.facts(run.name, list(tests.values())),
     )
     return 0
 

@@ -36,12 +36,16 @@ class Reference:
 def baselines(env: Any) -> Iterator[tuple[str, Any]]:
     """Policies that need no learning, with their names: at random, and always the same action.
 
+    An environment may bring better ones of its own, which then take the place of the latter.
     env: as `evenhand.envs.resolve` gives it.
     """
     from evenhand.types import Box
 
     yield "random", "random"
-    if isinstance(env.action_space, Box):
+    own = getattr(env, "baselines", ())
+    if own:
+        yield from ((policy.name, policy) for policy in own)
+    elif isinstance(env.action_space, Box):
         yield from ((f"always {name}", share) for name, share in (("low", 0.0), ("middle", 0.5), ("high", 1.0)))
     elif env.action_space.n <= MOST_ACTIONS:
         names = action_names(env)
@@ -49,11 +53,42 @@ def baselines(env: Any) -> Iterator[tuple[str, Any]]:
             yield f"always {names[action] if names else action}", action
 
 
+def cycles(
+    env: Any, holds: Sequence[int], episodes: int, seed: int = 0, say: Callable[[str], None] = lambda _: None
+) -> dict[int, Any]:
+    """Test episodes of the fixed cycle of a traffic light, by how many decisions each phase is held.
+
+    env: traffic, as `evenhand.envs.resolve` gives it. The same seed gives the same traffic to all of them.
+    """
+    from evenhand.envs.traffic.policies import FixedCycle
+    from evenhand.judge import evaluate_policy
+
+    if not any(isinstance(policy, FixedCycle) for policy in getattr(env, "baselines", ())):
+        raise InputError("only traffic lights have phases that can take turns: evenhand cycle traffic.")
+    policies = [FixedCycle(hold) for hold in holds]
+    found = {}
+    for policy in policies:
+        say(f"playing {episodes} test episodes with the policy {policy.name}")
+        found[policy.hold] = evaluate_policy(env, policy, episodes, seed=seed)
+    return found
+
+
+def best_cycle(tests: Mapping[int, Any], welfare: Welfare) -> int:
+    """Of the cycles tested, the hold with the greatest welfare; of equal ones the shortest."""
+    return max(sorted(tests), key=lambda hold: tests[hold].summary(welfare)["welfare"])
+
+
+def facts(name: str, tests: Sequence[Any]) -> dict[str, dict[str, float]]:
+    """What else the environment counted in test episodes, on average, by the policy's name; empty if nothing."""
+    counted = {fact: float(np.mean([test.facts[fact].mean() for test in tests])) for fact in tests[0].facts}
+    return {name: counted} if counted else {}
+
+
 def action_names(env: Any) -> Sequence[str] | None:
     """What the actions of an environment are called, where it says so."""
     from evenhand.envs.species import ACTIONS, Species
 
-    return ACTIONS if isinstance(env, Species) else None
+    return ACTIONS if isinstance(env, Species) else getattr(env, "action_names", None)
 
 
 def reference(env: Any, welfare: Welfare, measure: str, gamma: float, lengths: Any) -> Reference | str:

@@ -76,7 +76,7 @@ def summary(outcome: Outcome, welfare: Welfare) -> dict[str, Estimate]:
         "average": of(np.mean),
         "minimum": of(np.min),
         "maximum": of(np.max),
-        "cv": of(lambda row: metrics.cv(row) if len(row) > 1 and row.min() >= 0 and row.max() > 0 else math.nan),
+        "cv": of(metrics.cv_of_one_sign),
     }
 
 
@@ -144,6 +144,21 @@ def table_notes(outcomes: Sequence[Outcome], objectives: Sequence[str], welfare:
     if len(objectives) > MOST_COLUMNS:
         said.append(f"There are {len(objectives)} users: --json has what each of them gets, and so has --picture.")
     return said
+
+
+def facts_table(facts: Mapping[str, Mapping[str, float]]) -> Table:
+    """What else environments said of episodes: one column for each policy, one row for each fact.
+
+    facts: the mean over episodes, by policy and fact.
+    """
+    table = plain_table(gap=1)
+    table.add_column("")
+    for name in facts:
+        table.add_column(name, justify="right", vertical="bottom")
+    for fact in dict.fromkeys(fact for of_policy in facts.values() for fact in of_policy):
+        row = (of_policy.get(fact, math.nan) for of_policy in facts.values())
+        table.add_row(fact, *(NOTHING if math.isnan(value) else f"{value:,.4g}" for value in row))
+    return table
 
 
 def outcome_record(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float32, UInt8
 
-from evenhand.envs.traffic.demand import Arrivals, demand, length
+from evenhand.envs.traffic.demand import Demand, demand, length
 from evenhand.envs.traffic.installation import check_installed
 from evenhand.envs.traffic.junction import ARMS, CAPACITY, LANES, PHASES, Counts, Lanes, Simulator
 from evenhand.envs.traffic.network import ROADS
@@ -41,7 +39,7 @@ class TrafficEnv(gymnasium.Env[np.ndarray, Any]):
     generator, and has to be reset.
     """
 
-    demand: str | os.PathLike[str] | Iterable[Arrivals] = "stationary"
+    demand: str | Demand = "stationary"
     """What cars come: stationary, the paper's table; day, which has four parts; or a .csv or .toml file."""
     timing: str = "fixed"
     """Seconds of a decision: fixed, always 14; literal, 10 or with yellow 14; authors, always 20 with 6 of yellow."""
@@ -231,6 +229,6 @@ def _summary(info: dict[str, Any]) -> dict[str, float]:
 
 def _seconds(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        why = ", the length of one decision," if least else ""
-        raise InputError(f"{name} must be a whole number of seconds, at least {least}{why} not {value!r}.")
+        why = ", the length of one decision" if least else ""
+        raise InputError(f"{name} must be a whole number of seconds, at least {least}{why}, not {value!r}.")
     return value

@@ -1,0 +1,238 @@
+"""Traffic lights in parallel: a process for each simulation, workers that are killed, judging, and the program."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import evenhand as eh
+from evenhand import cli
+from evenhand.envs import resolve
+from evenhand.envs.host import HostEnv
+from evenhand.envs.stepping import Seeds
+from evenhand.envs.traffic import PHASES, FixedCycle, TrafficEnv
+from evenhand.envs.vector import VectorEnv
+from evenhand.errors import InputError
+from evenhand.loops import HostLoop
+from evenhand.report import judging
+
+SHORT = {"episode_seconds": 140}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("COLUMNS", "100")
+        yield
+
+
+@pytest.fixture(scope="module")
+def env() -> HostEnv:
+    return resolve("traffic", SHORT)
+
+
+def kill(environments: VectorEnv, number: int) -> None:
+    """Kill the process of one environment, and wait until it is dead."""
+    process = environments._stepping._workers[number].process  # type: ignore[attr-defined]
+    os.kill(process.pid, signal.SIGKILL)
+    process.join(30)
+    assert not process.is_alive()
+
+
+@pytest.fixture(scope="module")
+def run(cache: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has learnt next to nothing, and one of whose simulations was killed on the way."""
+    folder = tmp_path_factory.mktemp("runs") / "fair"
+    advance, calls = HostLoop.advance, []
+
+    def advance_and_kill(loop: HostLoop, *arguments: Any) -> Any:
+        calls.append(loop)
+        if len(calls) == 2:
+            assert loop._envs is not None
+            kill(loop._envs, 1)
+        return advance(loop, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HostLoop, "advance", advance_and_kill)
+        eh.train(
+            "traffic",
+            steps=96,
+            arguments=SHORT,
+            settings={"envs": 2, "rollout": 16, "minibatches": 2, "epochs": 1},
+            folder=folder,
+            episodes=2,
+            progress=False,
+        )
+    assert len(calls) == 3
+    return folder
+
+
+class TestProcesses:
+    def test_each_environment_has_one_of_its_own_unasked(self, env: HostEnv) -> None:
+        assert env.one_per_process
+        with VectorEnv(env, 3, 7) as together:
+            workers = together._stepping._workers  # type: ignore[attr-defined]
+            assert len({worker.process.pid for worker in workers} - {os.getpid()}) == 3
+            seen = [together.reset()]
+            for actions in ([0, 1, 2], [3, 1, 0], [3, 3, 3]):
+                step = together.step(actions)
+                seen += [step.observation, step.reward]
+        alone = TrafficEnv(**SHORT)
+        expected = [alone.reset(seed=Seeds(7, 1, 0).draw()[0])[0]]
+        for action in (1, 1, 3):
+            expected += alone.step(action)[:2]
+        alone.close()
+        for there, here in zip(seen, expected, strict=True):
+            np.testing.assert_array_equal(there[1], here)
+
+    def test_one_that_is_killed_is_reported_and_begun_anew(self, env: HostEnv) -> None:
+        said: list[str] = []
+        with VectorEnv(env, 2, 0, warn=said.append) as environments:
+            environments.reset()
+            before = environments.step([0, 1]).observation
+            kill(environments, 1)
+            step = environments.step([2, 2])
+            np.testing.assert_array_equal(step.truncated, [False, True])
+            np.testing.assert_array_equal(step.final_observation[1], before[1])
+            assert step.info == [{"lost": "its worker process ended"}]
+            after = environments.step([3, 3])
+            assert not after.truncated.any()
+            assert (after.reward < 0).all()
+        assert len(said) == 1
+        assert "the worker process of environment 1 of traffic ended (signal SIGKILL)" in said[0]
+
+    def test_a_run_goes_on_after_a_kill_and_says_so(self, run: Path) -> None:
+        assert "environment 1 of traffic ended (signal SIGKILL)" in (run / "log.txt").read_text()
+        found = eh.load(run)
+        assert found(np.zeros(20, np.float32)) in range(4)
+
+    @pytest.mark.slow
+    def test_an_episode_that_is_lost_is_played_again(self, env: HostEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+        step, calls = VectorEnv.step, []
+
+        def step_and_kill(environments: VectorEnv, actions: Any) -> Any:
+            calls.append(actions)
+            if len(calls) == 5:
+                kill(environments, 0)
+            return step(environments, actions)
+
+        monkeypatch.setattr(VectorEnv, "step", step_and_kill)
+        found = eh.evaluate_policy(env, FixedCycle(1), episodes=2)
+        assert found.length.tolist() == [10, 10]
+
+
+class TestJudging:
+    def test_a_policy_may_follow_the_clock(self, env: HostEnv) -> None:
+        named, given = (eh.evaluate_policy(env, policy, episodes=1) for policy in ("cycle, hold 2", FixedCycle(2)))
+        assert given.name == "cycle, hold 2"
+        np.testing.assert_array_equal(named.total, given.total)
+        assert given.natural_measure == "average"
+        assert 0 < given.summary(eh.GGF.geometric(4))["cv"] < 1
+        again = type(given).from_record(json.loads(json.dumps(given.record())))
+        assert again.facts.keys() == given.facts.keys()
+        assert given.facts["collisions"].tolist() == [0]
+        with pytest.raises(InputError, match=r"by name there are cycle, hold 1, .*longest queue"):
+            eh.evaluate_policy(env, "hold 2", episodes=1)
+
+    def test_the_clock_and_the_traffic_are_those_of_the_environment_alone(self, env: HostEnv) -> None:
+        found = eh.evaluate_policy(env, FixedCycle(3), episodes=1, seed=5)
+        alone = TrafficEnv(**SHORT)
+        alone.reset(seed=Seeds(2**31 + 5, 0, 0).draw()[0])
+        total = sum(alone.step(int(FixedCycle(3).decide(None, step)))[1].astype(float) for step in range(10))
+        alone.close()
+        np.testing.assert_array_equal(found.total[0], total)
+
+    def test_a_function_takes_one_observation_at_a_time(self, env: HostEnv) -> None:
+        found = eh.evaluate_policy(env, lambda observation: int(np.argmax(observation[12:16])), episodes=2)
+        assert found.episodes == 2
+        assert found.facts["cars served, N"].shape == (2,)
+
+    def test_simple_policies_stand_beside_what_was_learnt(self, env: HostEnv) -> None:
+        names = [name for name, _ in judging.baselines(env)]
+        assert names == ["random", *(f"cycle, hold {m}" for m in (1, 2, 3, 4)), "longest queue"]
+        assert judging.action_names(env) == PHASES
+
+    def test_the_best_cycle_depends_on_what_is_best(self) -> None:
+        def test(*returns: float) -> eh.Evaluation:
+            one = np.array([returns])
+            return eh.Evaluation(tuple("NESW"), one, one, np.array([1]), np.array([False]), 0.99, 0)
+
+        tests = {1: test(-5.0, -1.0, -1.0, -1.0), 2: test(-3.0, -3.0, -3.0, -3.0), 3: test(-3.0, -3.0, -3.0, -3.0)}
+        assert judging.best_cycle(tests, eh.Utilitarian(4)) == 1
+        assert judging.best_cycle(tests, eh.Maximin(4)) == 2
+        with pytest.raises(InputError, match="only traffic lights"):
+            judging.cycles(resolve("species"), [1], 1)
+
+
+def program(*words: Any) -> Any:
+    """What the program prints for programs, in a process without the checks of types."""
+    said = subprocess.run(
+        [sys.executable, "-m", "evenhand.cli", *map(str, words), "--json"], capture_output=True, text=True, check=False
+    )
+    assert said.returncode == 0, said.stderr
+    return json.loads(said.stdout)
+
+
+class TestProgram:
+    @pytest.mark.slow
+    def test_cycle(self) -> None:
+        found = program("cycle", "traffic", "--holds", "1,3", "--episodes", 1, "--env", "episode_seconds=700")
+        assert [cycle["hold"] for cycle in found["cycles"]] == [1, 3]
+        assert found["best"] == 3
+        assert found["cycles"][0]["facts"]["teleports"] == 0
+
+    def test_cycle_in_words(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert cli.main(["cycle", "traffic", "--holds", "2", "--episodes", "1", "--env", "episode_seconds=140"]) == 0
+        said = capsys.readouterr().out
+        assert "Best: hold each phase for 2 decisions." in said
+        assert "wait per car served (s), N" in said
+
+    @pytest.mark.slow
+    def test_evaluate(self, run: Path) -> None:
+        found = program("evaluate", run, "--episodes", 1)
+        assert [policy["name"] for policy in found["policies"]][:3] == ["GGF-PPO", "random", "cycle, hold 1"]
+        assert found["facts"]["longest queue"]["collisions"] == 0
+        assert found["policies"][0]["cv"]["value"] > 0
+
+    def test_play_draws_a_film(self, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        film, still = tmp_path / "film.gif", tmp_path / "still.png"
+        assert cli.main(["play", "traffic", str(run), "--steps", "3", "--render", str(film)]) == 0
+        said = capsys.readouterr().out
+        assert any(phase in said for phase in PHASES)
+        with Image.open(film) as moving:
+            assert moving.size == (720, 720)
+            assert 18 <= getattr(moving, "n_frames", 1) <= 21  # seven in each step; frames that are alike are joined
+        assert cli.main(["play", "-", str(run), "--steps", "1", "--render", str(still)]) == 0
+        with Image.open(still) as picture:
+            assert picture.size == (720, 720)
+
+    @pytest.mark.parametrize(
+        ("setting", "message"),
+        [
+            ("green=2.5", "green must be a whole number of seconds"),
+            ("roads=three-lane", "roads must be split or two-lane"),
+            ("demand=none.csv", "cannot be read"),
+        ],
+    )
+    def test_what_is_refused(self, setting: str, message: str) -> None:
+        words = [sys.executable, "-m", "evenhand.cli", "train", "traffic", "--env", setting]
+        said = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert said.returncode == 2
+        assert message in said.stderr
+        assert len(said.stderr.splitlines()) == 1
+
+
+def test_workers_import_no_jax() -> None:
+    code = "import sys, evenhand.envs.traffic.env; print({'jax', 'matplotlib', 'PIL', 'libsumo'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
