@@ -19,7 +19,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env as gymnasium_check
 
 import evenhand  # noqa: F401  (registers the environments)
-from evenhand.envs.traffic import ARMS, FixedCycle, LongestQueue, TrafficEnv
+from evenhand.envs.traffic import ARMS, Arrivals, FixedCycle, LongestQueue, TrafficEnv
 from evenhand.envs.traffic.junction import CAPACITY
 from evenhand.errors import InputError
 
@@ -126,6 +126,21 @@ class TestContract:
             assert made.step(0)[4]["seconds"] == kept
             assert made.step(2)[4]["seconds"] == kept + changed
             assert made.step(2)[4]["seconds"] == 2 * kept + changed
+
+    def test_cars_come_from_where_and_when_the_table_says(self) -> None:
+        nobody = [Arrivals(*way, 0.0) for way in ("EW", "SN", "WE")]
+        table = (Arrivals("N", "S", 0.2, 0, 280), *nobody)
+        with closing(TrafficEnv(demand=table, episode_seconds=560)) as made:
+            _, info = made.reset(seed=0)
+            served = []
+            for _ in range(40):
+                _, reward, _, _, info = made.step(1)  # always green for them
+                served.append(info["served"][0])
+                assert reward[1:].tolist() == [0, 0, 0]
+        assert served[19] == pytest.approx(0.2 * 280, abs=25)
+        assert served[-1] - served[21] <= 1  # nobody came any more
+        assert 0 < info["refused"][0] < 20  # those who came a second after another, which is too near
+        assert info["refused"][1:].tolist() == [0, 0, 0]
 
     def test_mistakes(self, env: TrafficEnv) -> None:
         with pytest.raises(gymnasium.error.ResetNeeded):

@@ -55,7 +55,7 @@ class Counts(NamedTuple):
     """What has happened since the last reset, for the cars of each arm."""
 
     refused: Float[np.ndarray, "4"]
-    """Cars that found no room to appear, the lane being full, and went elsewhere."""
+    """Cars that found no room to appear, the lane being full or another just before them, and went elsewhere."""
     served: Float[np.ndarray, "4"]
     """Cars that have left the junction behind them."""
     waited: Float[np.ndarray, "4"]
