@@ -104,9 +104,7 @@ class TrafficEnv(gymnasium.Env[np.ndarray, Any]):
         """Begin an episode with traffic that was not there before; the seed decides about all that follow."""
         super().reset(seed=seed)
         if self._simulator is None:
-            from evenhand.envs.traffic.sumo import SumoJunction
-
-            self._simulator = SumoJunction(self._demand, self._warmed_up, self._horizon, self.roads)
+            self._simulator = self._new_simulator()
         self._begun = False
         self._simulator.reset(int(self.np_random.integers(2**31 - 1)))
         self._phase = 0
@@ -132,7 +130,7 @@ class TrafficEnv(gymnasium.Env[np.ndarray, Any]):
         truncated = self._elapsed >= self._seconds
         if truncated:
             info["summary"] = _summary(info)
-        return self._observation(), (-info["waiting"]).astype(np.float32), False, truncated, info
+        return self._observation(), (0.0 - info["waiting"]).astype(np.float32), False, truncated, info
 
     def render(self) -> Any:
         """The junction from above; in the mode rgb_array_list all that was drawn since the last call."""
@@ -152,6 +150,11 @@ class TrafficEnv(gymnasium.Env[np.ndarray, Any]):
             self._simulator.close()
             self._simulator = None
         self._begun = False
+
+    def _new_simulator(self) -> Simulator:
+        from evenhand.envs.traffic.sumo import SumoJunction
+
+        return SumoJunction(self._demand, self._warmed_up, self._horizon, self.roads)
 
     def _decide(self, phase: int) -> None:
         """The lights of one decision."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -87,6 +87,7 @@ class Car(NamedTuple):
     """Seconds that it has stood still since it appeared."""
 
 
+@runtime_checkable
 class Simulator(Protocol):
     """What stands behind the environment: SUMO, or something quicker that behaves like it."""
 

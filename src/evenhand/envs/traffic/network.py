@@ -6,7 +6,6 @@ change lanes, which saves SUMO the work; waits are the same as on ordinary roads
 
 from __future__ import annotations
 
-import functools
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,7 +153,6 @@ def _file(root: str, tags: Iterator[str] | list[str]) -> str:
 # From plain XML to what SUMO reads
 
 
-@functools.cache
 def compiled(roads: Roads) -> Path:
     """The network as a file; made once, and found again by what it was made from."""
     files = plain_xml(roads)
