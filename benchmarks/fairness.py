@@ -106,11 +106,13 @@ STUDIES = {
         (DISCOUNTED, LONG_RUN),
     ),
     "fishwood": Study(
-        "MO-Gymnasium's fishwood-v0",
+        "MO-Gymnasium's fishwood-v0, with more fish",
         "fishwood-v0",
         "Each of 200 steps is spent in the woods, where wood is found with probability 0.9, or at the river, where a "
-        "fish is caught with probability 0.1. Wood alone gives the largest sum; a fair day is spent fishing, mostly.",
+        "fish is caught with probability 0.6. Wood alone gives the largest sum, 180 and a GGF score of 60; fishing in "
+        "three steps of five gives 72 of both. (With the default of 0.1 wood alone is the GGF optimum as well.)",
         (("episode returns", "return", 200, {}),),
+        {"fishproba": 0.6},
         steps={"ppo": 100_000, "a2c": 100_000, "dqn": 50_000},
         settings={"ppo": {"reward_scale": 0.1}, "a2c": {"reward_scale": 0.1}, "dqn": MANY | {"reward_scale": 0.1}},
     ),

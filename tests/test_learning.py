@@ -49,7 +49,14 @@ PROBING = {
         gamma=GAMMA, envs=8, rollout=16, hidden=(16,), learning_rate=1e-2, learning_rate_schedule="linear", entropy=0.0
     ),
     "a2c": a2c.Config(
-        gamma=GAMMA, envs=8, rollout=8, hidden=(16,), learning_rate=1e-2, learning_rate_schedule="linear", entropy=0.0
+        gamma=GAMMA,
+        envs=8,
+        rollout=8,
+        hidden=(16,),
+        learning_rate=1e-2,
+        learning_rate_schedule="linear",
+        critic_schedule="linear",
+        entropy=0.0,
     ),
     "dqn": dqn.Config(
         gamma=GAMMA,
