@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ TRAINING = {"episode_steps": 200}
 """Arguments of the species environment."""
 STEPS = {"ppo": 51_200, "a2c": 30_000, "dqn": 12_000}
 """Measured steps of Stable-Baselines3 in one repetition: several seconds."""
+CASES = [f"{env}/{algo}" for env, algo, *_ in QUALITY]
 AHEAD = 8
 """We take so many times as many in the compiled loop, or there would be nothing to measure."""
 
@@ -273,9 +274,13 @@ def starting(repeats: int, console: Console) -> list[dict[str, Any]]:
     return rows
 
 
-def learnt(seeds: int, episodes: int, scale: float, cache: str, console: Console) -> Iterator[dict[str, Any]]:
+def learnt(
+    cases: Iterable[str], seeds: int, episodes: int, scale: float, cache: str, console: Console
+) -> Iterator[dict[str, Any]]:
     """Training and test returns of both, seed by seed."""
     for env, algo, steps, settings in QUALITY:
+        if f"{env}/{algo}" not in cases:
+            continue
         config = configured(algo, settings)
         case = {"job": "quality", "env": env, "algo": algo, "steps": max(5_000, int(scale * steps))}
         case |= {"settings": config}
@@ -365,7 +370,8 @@ def measure_speed(quick: bool, repeats: int, parts: Iterable[str], console: Cons
         finish("speed", results, quick, console)  # after each part: a run that is cut short loses only the last one
 
 
-def measure_quality(quick: bool, seeds: int, console: Console) -> None:
+def measure_quality(quick: bool, seeds: int, cases: Sequence[str], console: Console) -> None:
+    """Measure some cases anew; those that were measured with as many seeds before are kept."""
     episodes = 5 if quick else 50
     results: dict[str, Any] = surroundings() | {
         "loads": {"all": load()},
@@ -373,9 +379,14 @@ def measure_quality(quick: bool, seeds: int, console: Console) -> None:
         "episodes": episodes,
         "rows": [],
     }
+    before = read().get("quality", {})
+    if not quick and (before.get("seeds"), before.get("episodes")) == (seeds, episodes):
+        results["rows"] = [row for row in before["rows"] if f"{row['env']}/{row['algo']}" not in cases]
     with tempfile.TemporaryDirectory() as cache:
-        for row in learnt(seeds, episodes, 0.0 if quick else 1.0, cache, console):
-            results["rows"].append(row)
+        for row in learnt(cases, seeds, episodes, 0.0 if quick else 1.0, cache, console):
+            results["rows"] = sorted(
+                [*results["rows"], row], key=lambda row: CASES.index(f"{row['env']}/{row['algo']}")
+            )
             finish("quality", results, quick, console)
     show(console, f"Quality over {seeds} seeds", quality_table(results["rows"]))
 
@@ -395,6 +406,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="repetitions of everything that is timed")
     parser.add_argument("--seeds", type=int, default=5, help="seeds of everything whose quality is compared")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts of the speed to measure anew")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES, help="of the quality, to measure anew")
     parser.add_argument("--page", action="store_true", help="only write the page anew from what was measured last")
     parser.add_argument("--own", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -408,7 +420,7 @@ def main() -> None:
         raise SystemExit("there are no peers to compare with: run this by `make bench-learning`, which installs them.")
     console = Console(width=None if sys.stdout.isatty() else 130)
     if asked.quality:
-        measure_quality(asked.quick, 2 if asked.quick else asked.seeds, console)
+        measure_quality(asked.quick, 2 if asked.quick else asked.seeds, asked.cases, console)
     else:
         measure_speed(asked.quick, 1 if asked.quick else asked.repeats, asked.only, console)
 

@@ -38,7 +38,8 @@ QUALITY: list[tuple[str, str, int, dict[str, Any]]] = [
         100_000,
         PPO
         | {"envs": 8, "rollout": 32, "epochs": 20, "minibatches": 1, "gamma": 0.98, "gae_lambda": 0.8}
-        | {"learning_rate": 1e-3, "learning_rate_schedule": "linear", "clip": 0.2, "clip_schedule": "linear"},
+        | {"learning_rate": 1e-3, "learning_rate_schedule": "linear", "critic_schedule": "linear"}
+        | {"clip": 0.2, "clip_schedule": "linear"},
     ),
     ("CartPole-v1", "a2c", 200_000, A2C | {"envs": 8}),
     (
@@ -101,6 +102,8 @@ def as_sb3(algo: str, ours: Mapping[str, Any]) -> dict[str, Any]:
         names |= {"rollout": "n_steps", "gae_lambda": "gae_lambda", "entropy": "ent_coef"}
         names |= {"normalise_advantages": "normalize_advantage"}
         network["net_arch"] = {"pi": layers, "vf": layers}
+        if ours["critic_schedule"] != ours["learning_rate_schedule"]:
+            raise ValueError("Stable-Baselines3 has one learning rate for policy and critic: give both one schedule.")
     if algo == "ppo":
         names |= {"epochs": "n_epochs", "clip": "clip_range", "value_clip": "clip_range_vf"}
         more["batch_size"] = ours["envs"] * ours["rollout"] // ours["minibatches"]

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from learning_cases import MAPPING
+from learning_cases import MAPPING, QUALITY
 
 AIMS = {("species", "ppo"): 15.0, ("species", "a2c"): 10.0, ("species", "dqn"): 10.0, ("CartPole-v1", "ppo"): 2.0}
 SEEDS_AIM, COMPILE_AIM, CACHED_AIM = 25.0, 10.0, 2.0
@@ -115,7 +115,9 @@ def quality_table(rows: list[dict[str, Any]]) -> list[list[str]]:
 def shortfalls(results: Mapping[str, Any]) -> list[str]:
     """Where the peer is better, and where we fall short of our aims, in sentences."""
     speed, quality = results.get("speed", {}), results.get("quality", {})
-    missing = [part for part in PARTS if part not in speed] + ([] if quality.get("rows") else ["quality"])
+    measured = {(row["env"], row["algo"]) for row in quality.get("rows", [])}
+    missing = [part for part in PARTS if part not in speed]
+    missing += [f"quality of {algo.upper()} on {env}" for env, algo, *_ in QUALITY if (env, algo) not in measured]
     found = [f"Not measured yet, so that nothing can be said: {', '.join(missing)}."] if missing else []
     found += speed.get("earlier", [])
     for row in quality.get("rows", []):

@@ -116,6 +116,12 @@ def test_ppo_in_the_peers_words() -> None:
     }
 
 
+def test_the_peer_has_one_schedule_for_both_networks() -> None:
+    ours = learning_cases.configured("ppo", learning_cases.PPO | {"learning_rate_schedule": "linear"})
+    with pytest.raises(ValueError, match="one schedule"):
+        learning_cases.as_sb3("ppo", ours)
+
+
 def test_a2c_in_the_peers_words() -> None:
     theirs = learning_cases.as_sb3(
         "a2c", learning_cases.configured("a2c", learning_cases.A2C | {"normalise_observations": True})
@@ -200,7 +206,10 @@ def results(ratio: float, ours: list[float]) -> dict[str, Any]:
         | {
             "seeds": 3,
             "episodes": 50,
-            "rows": [{"env": "CartPole-v1", "algo": "dqn", "steps": 1000, "test": compared, "training": compared}],
+            "rows": [
+                {"env": env, "algo": algo, "steps": 1000, "test": compared, "training": compared}
+                for env, algo, *_ in learning_cases.QUALITY
+            ],
         },
     }
 
@@ -219,7 +228,7 @@ def test_the_page_says_first_where_we_fall_short() -> None:
 def test_what_was_not_measured_is_said_first() -> None:
     both = results(20.0, [9.0, 10.0, 11.0])
     half = learning_page.page({"speed": both["speed"]})
-    assert half.index("nothing can be said: quality.") < half.index("## Speed")
+    assert half.index("nothing can be said: quality of PPO on CartPole-v1,") < half.index("## Speed")
     assert half.endswith("## Quality\n\nNot measured yet.\n")
     del both["speed"]["seeds"]
     assert "### Many seeds on two cores\n\nNot measured yet." in learning_page.page(both)
