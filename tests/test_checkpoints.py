@@ -10,6 +10,7 @@ import select
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -339,12 +340,20 @@ def test_a_checkpoint_of_a_newer_version_is_not_called_damaged(tmp_path: Path, m
 
 
 def test_what_may_not_be_read_is_not_called_damaged(tmp_path: Path) -> None:
-    _, newest = two_checkpoints(tmp_path)
-    (newest / "meta.json").chmod(0)
-    if os.access(newest / "meta.json", os.R_OK):
-        pytest.skip("this user may read everything")
-    with pytest.raises(PermissionError):
-        newest_record(tmp_path, never)
+    with tempfile.TemporaryDirectory() as folder:  # not tmp_path, into which only its owner may look
+        Path(folder).chmod(0o755)
+        _, newest = two_checkpoints(Path(folder))
+        (newest / "meta.json").chmod(0)
+        root = os.geteuid() == 0
+        if root:  # who may read everything: be somebody else for a moment
+            os.seteuid(65534)
+        try:
+            with pytest.raises(PermissionError) as refused:
+                newest_record(Path(folder), never)
+        finally:
+            if root:
+                os.seteuid(0)
+    assert str(refused.value.filename).endswith("meta.json")
 
 
 # ---------------------------------------------------------------------------------------------- kill -9

@@ -48,8 +48,8 @@ class Config(Settings):
     rmsprop_decay: float = 0.99
     """How slowly RMSprop forgets the size of gradients."""
     rmsprop_epsilon: float = 1e-10
-    """Keeps its steps small where gradients vanish. It stands under the root: the paper's 1e-5 is as large as squared
-    gradients are where rewards are scaled by 1 − γ, and nearly stops learning there."""
+    """Keeps its steps small where gradients vanish. It stands under the root: where squared gradients are smaller than
+    it, steps shrink with the scale of the rewards."""
 
 
 def impossible(config: Config) -> str | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pickle  # only to ask whether something could be sent to a worker process; nothing is read back
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import gymnasium
@@ -100,7 +100,7 @@ class HostEnv:
     def check_picklable(self) -> None:
         """Refuse what cannot be sent to worker processes."""
         try:
-            pickle.dumps(self.conversions)
+            ForkingPickler.dumps(self.conversions)  # as they will be sent
         except Exception as error:
             raise InputError(
                 f"{self.name} cannot be sent to worker processes ({error}): make it with a function or class defined "

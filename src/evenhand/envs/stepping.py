@@ -10,13 +10,13 @@ import itertools
 import math
 import multiprocessing
 import os
-import pickle  # only to ask whether something could be sent to the parent process; nothing is read back
 import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple, NoReturn
 
 import gymnasium
@@ -476,14 +476,16 @@ def serve(commands: Any, answers: Any, kind: Conversions, layout: Layout, memory
 def _send_infos(answers: Any, infos: list[dict[str, Any]]) -> None:
     tell(answers, MORE)
     try:
-        answers.send(infos)
-    except (TypeError, AttributeError, ValueError, pickle.PicklingError):  # someone else's objects: leave those out
-        answers.send([{key: value for key, value in info.items() if _picklable(value)} for info in infos])
+        message = ForkingPickler.dumps(infos)
+    except Exception:  # someone else's objects: leave those out that cannot be sent
+        kept = [{key: value for key, value in info.items() if _can_be_sent(value)} for info in infos]
+        message = ForkingPickler.dumps(kept)
+    answers.send_bytes(message)  # this is all that `send` does
 
 
-def _picklable(value: Any) -> bool:
+def _can_be_sent(value: Any) -> bool:
     try:
-        pickle.dumps(value)
+        ForkingPickler.dumps(value)
     except Exception:
         return False
     return True
