@@ -325,7 +325,8 @@ INTRODUCTION = """\
 Every algorithm with the utilitarian welfare (its base) and with the GGF of weights ∝ 1/2^i, the same settings for both,
 from the preset `tuned` unless the study says otherwise. Written by `benchmarks/fairness.py`; scores are of trained
 policies as they are, drawing actions at random where they do. A verdict says that something is higher or lower only
-where the 95 % intervals over the seeds do not overlap.
+where the 95 % intervals over the seeds do not overlap. The figures of every seed are in `benchmarks/fairness.json`;
+studies were run at different times, some before the last changes to the code.
 
 """
 
