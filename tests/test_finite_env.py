@@ -99,7 +99,7 @@ def test_played_returns_are_the_exact_ones(terminal):
     env = FiniteEnv(model, 60, terminal_states=terminal)
     table = np.array([[0.3, 0.7], [0.6, 0.4], [0.5, 0.5]])
 
-    def act(observation, key):
+    def act(observation, step, key):
         return (jax.random.uniform(key, observation.shape[:1]) < observation @ jnp.asarray(table[:, 1])).astype(int)
 
     n = 20_000

@@ -82,7 +82,8 @@ def adversarial(rng: np.random.Generator, step: int) -> int:
 
 def audit(roads: Roads, controller: Controller, seconds: int) -> Auditor:
     env = TrafficEnv(episode_seconds=seconds, roads=roads)
-    auditor = Auditor(env._demand, env._warmed_up, env._horizon, roads=roads)
+    scenario = env._scenario
+    auditor = Auditor(scenario.demand, scenario.warmed_up, scenario.horizon, roads=roads)
     env._simulator = auditor
     rng = np.random.default_rng(0)
     step, truncated = 0, False

@@ -87,7 +87,7 @@ def test_own_tables(tmp_path: Path, name: str, text: str) -> None:
     path.write_text(text)
     assert demand(path) == demand(str(path)) == TABLE
     env = TrafficEnv(demand=str(path))
-    assert env._seconds == 200  # as long as the table says
+    assert env._scenario.seconds == 200  # as long as the table says
 
 
 def test_a_table_without_times_is_for_ever(tmp_path: Path) -> None:

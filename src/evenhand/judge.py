@@ -142,11 +142,11 @@ class Acts(Protocol):
 
 @runtime_checkable
 class Decides(Protocol):
-    """A policy in plain NumPy that may look at the clock as well, such as a fixed cycle."""
+    """A policy that may look at the clock as well, such as a fixed cycle; for arrays of NumPy and of JAX alike."""
 
     name: str
 
-    def decide(self, observation: Float[np.ndarray, "N O"], step: Int[np.ndarray, " N"]) -> Any:
+    def decide(self, observation: Any, step: Any) -> Any:
         """Actions for N observations, each so many steps after the beginning of its episode."""
 
 
@@ -281,7 +281,7 @@ def evaluate_policy(
         raise InputError(f"there must be at least one episode and one step, not {episodes} and {most_steps}.")
     policy = _as_policy(env, policy)
     facts: Facts = {}
-    if isinstance(env, PureEnv) and isinstance(policy, Acts):
+    if isinstance(env, PureEnv) and isinstance(policy, Acts | Decides):
         outcome = _play_pure(env, policy, episodes, gamma, seed, most_steps)
     else:
         outcome, facts = _play_host(env, policy, episodes, gamma, seed, most_steps)
@@ -326,7 +326,9 @@ def _as_policy(env: PureEnv | HostEnv, policy: Any) -> Any:
     return policy
 
 
-def _play_pure(env: PureEnv, policy: Acts, episodes: int, gamma: float, seed: int, most_steps: int) -> Outcome:
+def _play_pure(
+    env: PureEnv, policy: Acts | Decides, episodes: int, gamma: float, seed: int, most_steps: int
+) -> Outcome:
     key = jax.random.key(TEST_SEED + seed)
     if isinstance(policy, Policy):
         try:
@@ -334,7 +336,7 @@ def _play_pure(env: PureEnv, policy: Acts, episodes: int, gamma: float, seed: in
         except TypeError:  # somebody's environment or welfare that cannot be hashed
             play = _player.__wrapped__(env, policy.task, episodes)
         return jax.device_get(play(policy.agent, key, gamma, most_steps))
-    once = jax.jit(partial(play_pure, env, policy.act, episodes=episodes))
+    once = jax.jit(partial(play_pure, env, _choosing(policy), episodes=episodes))
     return jax.device_get(once(key=key, gamma=gamma, most=most_steps))
 
 
@@ -343,15 +345,21 @@ def _player(env: PureEnv, task: Task, episodes: int) -> Callable[..., Outcome]:
     """Plays with any agent of a task: what it has learnt is an argument, so that seeds share one compiled program."""
 
     def play(agent: Any, key: PRNGKey, gamma: Array, most: Array) -> Outcome:
-        return play_pure(env, partial(chosen_actions, task, agent), key, episodes, gamma, most)
+        def act(observation: Array, step: Array, key: PRNGKey) -> Any:
+            return chosen_actions(task, agent, observation, key)
+
+        return play_pure(env, act, key, episodes, gamma, most)
 
     return jax.jit(play)
 
 
 def play_pure(
-    env: PureEnv, act: Callable[[Any, PRNGKey], Any], key: PRNGKey, episodes: int, gamma: Any, most: Any
+    env: PureEnv, act: Callable[[Any, Any, PRNGKey], Any], key: PRNGKey, episodes: int, gamma: Any, most: Any
 ) -> Outcome:
-    """Play whole episodes side by side, each at most `most` steps long; can be traced."""
+    """Play whole episodes side by side, each at most `most` steps long; can be traced.
+
+    act: actions for observations, steps since the episodes began, and a key.
+    """
     resetting, key = jax.random.split(key)
     envs, observation = jax.vmap(env.reset)(jax.random.split(resetting, episodes))
     nothing = jnp.zeros((episodes, len(env.objectives)))
@@ -364,7 +372,8 @@ def play_pure(
     def step(carry: Carry) -> Carry:
         envs, observation, over, outcome, discount, key, t = carry
         key, acting, stepping = jax.random.split(key, 3)
-        after = jax.vmap(env.step)(envs, act(observation, acting), jax.random.split(stepping, episodes))
+        chosen = act(observation, jnp.full(episodes, t), acting)
+        after = jax.vmap(env.step)(envs, chosen, jax.random.split(stepping, episodes))
         reward = jnp.where(over[:, None], 0.0, after.reward)
         outcome = Outcome(
             outcome.total + reward,
@@ -430,12 +439,17 @@ def _play_host(
     return _summed_up(done)
 
 
-def _acting(policy: Acts | Decides) -> Callable[[Any, Any, PRNGKey], np.ndarray]:
+def _choosing(policy: Acts | Decides) -> Callable[[Any, Any, PRNGKey], Any]:
     """Actions for observations, steps since the episodes began, and a key."""
     if isinstance(policy, Decides):
-        return lambda observation, step, key: np.asarray(policy.decide(observation, step))
-    compiled = jax.jit(policy.act)
-    return lambda observation, step, key: np.asarray(compiled(observation, key))
+        return lambda observation, step, key: policy.decide(observation, step)
+    return lambda observation, step, key: policy.act(observation, key)
+
+
+def _acting(policy: Acts | Decides) -> Callable[[Any, Any, PRNGKey], np.ndarray]:
+    """The same on the host."""
+    act = _choosing(policy) if isinstance(policy, Decides) else jax.jit(_choosing(policy))
+    return lambda observation, step, key: np.asarray(act(observation, step, key))
 
 
 def _play_single(env: HostEnv, policy: Any, episodes: int, gamma: float, seed: int, most_steps: int) -> list[_Episode]:

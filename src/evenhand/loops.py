@@ -377,12 +377,15 @@ def _once(
         action = task.agent.explore(config, task.problem, state.agent, observation, acting, remaining)
         after = jax.vmap(env.step)(envs, to_environment(task.actions, action), jax.random.split(stepping, N))
         ended = after.terminated | after.truncated
-        anew = jax.vmap(env.reset)(jax.random.split(resetting, N))
-        envs, onwards = jax.tree.map(
-            lambda new, old: jnp.where(ended.reshape(-1, *(1,) * (old.ndim - 1)), new, old),
-            anew,
-            (after.state, after.observation),
-        )
+
+        def begun_anew(going: tuple[Any, Array]) -> tuple[Any, Array]:
+            anew = jax.vmap(env.reset)(jax.random.split(resetting, N))
+            return jax.tree.map(
+                lambda new, old: jnp.where(ended.reshape(-1, *(1,) * (old.ndim - 1)), new, old), anew, going
+            )
+
+        # Most steps end no episode, and resetting may be dear: traffic has to warm up.
+        envs, onwards = jax.lax.cond(ended.any(), begun_anew, lambda going: going, (after.state, after.observation))
         return (envs, onwards, ended), Transitions(
             observation, action, after.reward, after.observation, after.terminated, after.truncated, initial
         )

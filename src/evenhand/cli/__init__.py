@@ -14,7 +14,7 @@ import tyro
 from tyro.conf import subcommand
 
 import evenhand
-from evenhand.cli import about, cycling, exact, judging, playing, training
+from evenhand.cli import about, exact, judging, playing, traffic, training
 from evenhand.cli.shared import FAILED, INTERRUPTED, REFUSED, one_by_one
 from evenhand.errors import InputError
 
@@ -38,7 +38,8 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "resume": (training.Resume, training.run_resume),
     "evaluate": (judging.Evaluate, judging.run_evaluate),
     "compare": (judging.Compare, judging.run_compare),
-    "cycle": (cycling.Cycle, cycling.run_cycle),
+    "cycle": (traffic.Cycle, traffic.run_cycle),
+    "calibrate": (traffic.Calibrate, traffic.run_calibrate),
     "play": (playing.Play, playing.run_play),
     "list": (about.List, about.run_list),
     "check-env": (about.CheckEnv, about.run_check_env),

@@ -60,7 +60,10 @@ def resolve(env: Any, arguments: Mapping[str, Any] = NONE) -> evenhand.envs.core
     name, make = factory(env, arguments)
     made = call(name, make)
     # A Gymnasium environment with `objectives` looks like a pure one, so that this is asked first.
-    return HostEnv.from_example(made, make, name) if isinstance(made, gymnasium.Env) else made
+    if not isinstance(made, gymnasium.Env):
+        return made
+    pure = made.as_pure() if hasattr(made, "as_pure") else None  # some of ours are both
+    return HostEnv.from_example(made, make, name) if pure is None else pure
 
 
 def factory(env: Any, arguments: Mapping[str, Any] = NONE) -> tuple[str, Callable[[], Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,18 +10,15 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float32, UInt8
 
-from evenhand.envs.traffic.demand import Demand, demand, length
+from evenhand.envs.traffic.demand import Demand
 from evenhand.envs.traffic.installation import check_installed
-from evenhand.envs.traffic.junction import ARMS, CAPACITY, LANES, PHASES, Counts, Lanes, Simulator
+from evenhand.envs.traffic.junction import ARMS, CAPACITY, PHASES, Counts, Lanes, Simulator
 from evenhand.envs.traffic.network import ROADS
 from evenhand.envs.traffic.policies import BASELINES
-from evenhand.envs.traffic.timing import timing
+from evenhand.envs.traffic.scenario import LONG_WAIT, Scenario
 from evenhand.errors import InputError
 
-LONG_WAIT = 100.0
-"""Seconds: a lane full of cars that have waited so long is observed as 1."""
-SHORT_EPISODE = 5600
-"""Seconds: 400 decisions of 14 s."""
+BACKENDS = ("sumo", "standin")
 SECONDS_PER_FRAME = 2
 
 
@@ -39,6 +35,8 @@ class TrafficEnv(gymnasium.Env[np.ndarray, Any]):
     generator, and has to be reset.
     """
 
+    backend: Literal["sumo", "standin"] = "sumo"
+    """sumo; or standin, a compiled model of the same junction, some hundred times as fast (see docs/traffic.md)."""
     demand: str | Demand = "stationary"
     """What cars come: stationary, the paper's table; day, which has four parts; or a .csv or .toml file."""
     timing: str = "fixed"
@@ -61,7 +59,6 @@ class TrafficEnv(gymnasium.Env[np.ndarray, Any]):
     metadata = {"render_modes": ["rgb_array", "rgb_array_list"], "render_fps": 10}  # noqa: RUF012 (Gymnasium's own)
     objectives = ARMS
     action_names = PHASES
-    one_per_process = True
     baselines = BASELINES
 
     def __post_init__(self) -> None:
@@ -69,34 +66,35 @@ class TrafficEnv(gymnasium.Env[np.ndarray, Any]):
             raise InputError(f'render_mode must be "rgb_array", "rgb_array_list" or None, not {self.render_mode!r}.')
         if self.roads not in ROADS:
             raise InputError(f"roads must be {' or '.join(ROADS)}, not {self.roads!r}.")
-        self._timing = timing(self.timing, self.yellow, self.green, self.kept)
-        self._demand = demand(self.demand)
-        changing = self._timing.yellow + self._timing.green
-        self._seconds = _seconds("episode_seconds", self._default_seconds(), max(changing, self._timing.kept))
-        # The phases take turns: the first has green at once, all others after yellow.
-        rest = _seconds("warm_up", self.warm_up, 0) - self._timing.kept
-        self._warm_up_turns = 0 if self.warm_up == 0 else 1 + max(0, math.ceil(rest / changing))
-        self._warmed_up = self._timing.kept + (self._warm_up_turns - 1) * changing if self._warm_up_turns else 0
-        check_installed()
-        horizon = self._warmed_up + self._seconds + changing + self._timing.kept
-        longest_wait = np.repeat(
-            np.array([1, horizon / LONG_WAIT, 1], np.float32), [len(PHASES), len(LANES), len(LANES)]
+        if self.backend not in BACKENDS:
+            raise InputError(f"backend must be {' or '.join(BACKENDS)}, not {self.backend!r}.")
+        if self.backend == "sumo":
+            check_installed()
+        self._scenario = Scenario.of(
+            self.demand, self.timing, self.yellow, self.green, self.kept, self.episode_seconds, self.warm_up
         )
-        self.observation_space = spaces.Box(np.zeros_like(longest_wait), longest_wait, dtype=np.float32)
+        largest = self._scenario.largest_observation
+        self.observation_space = spaces.Box(np.zeros_like(largest), largest, dtype=np.float32)
         self.action_space = spaces.Discrete(len(PHASES))
-        self.reward_space = spaces.Box(-2.0 * CAPACITY * horizon, 0, (len(ARMS),), np.float32)
+        self.reward_space = spaces.Box(self._scenario.worst_reward, 0, (len(ARMS),), np.float32)
         self.reward_dim = len(ARMS)
-        self._horizon = horizon
         self._simulator: Simulator | None = None
         self._begun = False
         self._phase, self._yellow, self._elapsed = 0, False, 0
         self._frames: list[UInt8[np.ndarray, "height width 3"]] = []
 
-    def _default_seconds(self) -> Any:
-        if self.episode_seconds is not None:
-            return self.episode_seconds
-        end = length(self._demand)
-        return SHORT_EPISODE if math.isinf(end) else math.ceil(end)
+    @property
+    def one_per_process(self) -> bool:
+        """SUMO keeps its state in global variables."""
+        return self.backend == "sumo"
+
+    def as_pure(self) -> Any:
+        """The stand-in as a pure environment with the same settings, so that whole runs can be compiled; else None."""
+        if self.backend == "sumo":
+            return None
+        from evenhand.envs.traffic.standin_env import StandinEnv
+
+        return StandinEnv(self._scenario)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -108,7 +106,7 @@ class TrafficEnv(gymnasium.Env[np.ndarray, Any]):
         self._begun = False
         self._simulator.reset(int(self.np_random.integers(2**31 - 1)))
         self._phase = 0
-        for turn in range(self._warm_up_turns):
+        for turn in range(self._scenario.warm_up_turns):
             self._decide(turn % len(PHASES))
         self._elapsed, self._frames = 0, []
         self._before = self._simulator.counts()
@@ -127,7 +125,7 @@ class TrafficEnv(gymnasium.Env[np.ndarray, Any]):
         self._decide(int(action))
         self._lanes = self._simulator.lanes()
         info = self._info()
-        truncated = self._elapsed >= self._seconds
+        truncated = self._elapsed >= self._scenario.seconds
         if truncated:
             info["summary"] = _summary(info)
         return self._observation(), (0.0 - info["waiting"]).astype(np.float32), False, truncated, info
@@ -152,13 +150,18 @@ class TrafficEnv(gymnasium.Env[np.ndarray, Any]):
         self._begun = False
 
     def _new_simulator(self) -> Simulator:
+        scenario = self._scenario
+        if self.backend == "standin":
+            from evenhand.envs.traffic.standin_env import StandinJunction
+
+            return StandinJunction(scenario.demand, scenario.warmed_up)
         from evenhand.envs.traffic.sumo import SumoJunction
 
-        return SumoJunction(self._demand, self._warmed_up, self._horizon, self.roads)
+        return SumoJunction(scenario.demand, scenario.warmed_up, scenario.horizon, self.roads)
 
     def _decide(self, phase: int) -> None:
         """The lights of one decision."""
-        yellow, green, kept = self._timing
+        yellow, green, kept = self._scenario.timing
         if phase == self._phase:
             self._run(kept)
             return
@@ -228,10 +231,3 @@ def _summary(info: dict[str, Any]) -> dict[str, float]:
         for i, arm in enumerate(ARMS)
     }
     return found | {"collisions": float(info["collisions"]), "teleports": float(info["teleports"])}
-
-
-def _seconds(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        why = ", the length of one decision" if least else ""
-        raise InputError(f"{name} must be a whole number of seconds, at least {least}{why}, not {value!r}.")
-    return value

@@ -138,6 +138,11 @@ def _point(arm: str, reach: float, aside: float = 0.0) -> tuple[float, float]:
     return reach * x - aside * y, reach * y + aside * x
 
 
+def lane_point(arm: str, reach: float, lane: int, out: bool = False) -> tuple[float, float]:
+    """The middle of a lane, so far from the centre; on the way in or out."""
+    return _point(arm, reach, -_aside(lane) if out else _aside(lane))
+
+
 def _shape(*points: tuple[float, float]) -> str:
     return " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
 

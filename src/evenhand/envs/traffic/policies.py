@@ -1,4 +1,7 @@
-"""Controllers that need no learning. Each decides for one observation `[20]` or for many `[N, 20]` at once."""
+"""Controllers that need no learning. Each decides for one observation `[20]` or for many `[N, 20]` at once.
+
+Only operators and methods that arrays of NumPy and of JAX have in common, so that they can be compiled too.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class FixedCycle:
 
     def decide(self, observation: Any, step: Any) -> Any:
         """What comes next in the cycle, `step` decisions after the beginning of the episode."""
-        return np.asarray(step) // self.hold % len(PHASES)
+        return step // self.hold % len(PHASES)
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,12 @@ class LongestQueue:
 
     def decide(self, observation: Any, step: Any) -> Any:
         """Counts the standing cars."""
-        observation = np.asarray(observation)
-        stopped = observation[..., -len(LANES) :]
-        queues = np.stack([stopped[..., list(lanes)].sum(axis=-1) for lanes in PHASE_LANES], axis=-1)
-        return np.argmax(queues + TIE * observation[..., : len(PHASES)], axis=-1)
+        stopped, green = observation[..., -len(LANES) :], observation[..., : len(PHASES)]
+        return (stopped @ OF_PHASE + TIE * green).argmax(axis=-1)
 
 
+OF_PHASE = np.array([[lane in lanes for lanes in PHASE_LANES] for lane in range(len(LANES))], np.float32)
+"""Which lanes `[8]` have green in which phases `[4]`."""
 TIE = 1e-4
 """Less than one car, as it is observed."""
 BASELINES = (FixedCycle(1), FixedCycle(2), FixedCycle(3), FixedCycle(4), LongestQueue())

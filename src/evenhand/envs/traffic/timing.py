@@ -21,6 +21,11 @@ class Timing(NamedTuple):
     kept: int
     """When the phase is kept: green all the time."""
 
+    @property
+    def changing(self) -> int:
+        """All of a decision that changes the phase."""
+        return self.yellow + self.green
+
 
 TIMINGS = {
     "fixed": Timing(yellow=4, green=10, kept=14),
