@@ -5,7 +5,7 @@ READY := .venv/.ready
 PEERS := .venv-peers/bin
 PEERS_READY := .venv-peers/.ready
 
-.PHONY: demo test lint bench bench-exact bench-learning bench-quality bench-fairness lock clean
+.PHONY: demo test lint bench bench-exact bench-learning bench-quality bench-fairness bench-traffic lock clean
 
 demo: $(READY)  ## solve a fair planning problem; a table here and a picture in demo/
 	$(BIN)/python -m evenhand.demo
@@ -32,6 +32,9 @@ bench-quality: $(READY) $(PEERS_READY)  ## what is learnt, beside Stable-Baselin
 
 bench-fairness: $(READY)  ## fair algorithms beside their bases and the exact optimum, ten seeds each: about an hour
 	$(BIN)/python benchmarks/fairness.py
+
+bench-traffic: $(READY) $(PEERS_READY)  ## speed of the traffic light beside sumo-rl and SUMO itself
+	$(BIN)/python benchmarks/traffic.py
 
 lock: $(READY)  ## pin the newest allowed versions of everything
 	$(BIN)/pip-compile --quiet --upgrade --all-extras --strip-extras --no-header --no-annotate \

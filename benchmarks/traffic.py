@@ -1,0 +1,246 @@
+"""How fast the traffic light is: beside sumo-rl, beside the bare program `sumo`, and the stand-in.
+
+    python benchmarks/traffic.py [--repeats 5] [--decisions 400]
+
+All run the same network, demand and fixed cycle, in decisions of 14 simulated seconds. Each figure comes from a process
+of its own, they take turns, and CPU-seconds are counted with those of all processes that were started. Results go to
+benchmarks/traffic.json and docs/benchmarks-traffic.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+PEERS = HERE.parent / ".venv-peers" / "bin" / "python"
+RESULTS = HERE / "traffic.json"
+PAGE = HERE.parent / "docs" / "benchmarks-traffic.md"
+HOLD = 3
+BATCH = 32
+"""Junctions that the stand-in runs side by side."""
+ROWS = {
+    "sumo": "the bare program `sumo`, with the cycle as its signal plan",
+    "evenhand": "evenhand on SUMO",
+    "two-lane": "evenhand on SUMO, ordinary roads of two lanes",
+    "sumo-rl": "sumo-rl, as it is by default",
+    "sumo-rl quiet": "sumo-rl without its infos",
+    "sumo-rl libsumo": "sumo-rl with libsumo",
+    "stand-in": "evenhand's stand-in",
+}
+
+
+# One figure, in a process of its own
+
+
+def cpu_seconds() -> float:
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+def own(asked: dict[str, Any]) -> dict[str, Any]:
+    """Our environment on SUMO."""
+    from evenhand.envs.traffic import FixedCycle, TrafficEnv
+
+    cycle = FixedCycle(HOLD)
+    before = cpu_seconds()
+    env = TrafficEnv(roads=asked["roads"], episode_seconds=asked["decisions"] * 14, warm_up=0)
+    env.reset(seed=asked["seed"])
+    steps, truncated = 0, False
+    while not truncated:
+        *_, truncated, _ = env.step(cycle.decide(None, steps))
+        steps += 1
+    env.close()
+    return {"cpu": cpu_seconds() - before, "decisions": steps}
+
+
+def bare(asked: dict[str, Any]) -> dict[str, Any]:
+    """SUMO alone, with a signal plan that is our cycle."""
+    from evenhand.envs.traffic import installation
+
+    options = {
+        "net-file": asked["net"],
+        "route-files": asked["routes"],
+        "additional-files": asked["plan"],
+        "end": str(asked["decisions"] * 14),
+        "seed": str(asked["seed"]),
+        "step-length": "1",
+        "time-to-teleport": "-1",
+        "max-depart-delay": "0",
+        "xml-validation": "never",
+        "no-step-log": "true",
+        "no-warnings": "true",
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    before = cpu_seconds()
+    subprocess.run([installation.program("sumo"), *words], check=True, env=installation.surroundings())
+    return {"cpu": cpu_seconds() - before, "decisions": asked["decisions"]}
+
+
+def stand_in(asked: dict[str, Any]) -> dict[str, Any]:
+    """Many decisions side by side, compiled before the clock starts."""
+    import jax
+    import jax.numpy as jnp
+
+    from evenhand.envs.traffic import TrafficEnv
+
+    env = TrafficEnv(backend="standin").as_pure()
+
+    def play(key: Any) -> Any:
+        state, _ = jax.vmap(env.reset)(jax.random.split(key, BATCH))
+
+        def decide(state: Any, now: Any) -> Any:
+            key, step = now
+            action = jnp.full(BATCH, step // HOLD % 4)
+            after = jax.vmap(env.step)(state, action, jax.random.split(key, BATCH))
+            return after.state, after.reward
+
+        return jax.lax.scan(decide, state, (jax.random.split(key, asked["decisions"]), jnp.arange(asked["decisions"])))
+
+    compiled = jax.jit(play)
+    jax.block_until_ready(compiled(jax.random.key(0)))
+    before = time.process_time()
+    jax.block_until_ready(compiled(jax.random.key(asked["seed"])))
+    return {"cpu": time.process_time() - before, "decisions": BATCH * asked["decisions"]}
+
+
+def plan(path: Path) -> None:
+    """The fixed cycle as SUMO's own signal plan: yellow for the phase before, then green."""
+    from evenhand.envs.traffic.network import SIGNAL, signals
+
+    states = signals()
+    phases = "".join(
+        f'<phase duration="{14 * HOLD - 4}" state="{states[2 * phase]}"/>'
+        f'<phase duration="4" state="{states[2 * phase + 1]}"/>'
+        for phase in range(4)
+    )
+    logic = f'<tlLogic id="{SIGNAL}" type="static" programID="cycle" offset="0">{phases}</tlLogic>'
+    path.write_text(f"<additional>{logic}</additional>\n", "utf-8")
+
+
+# All of them, in turns
+
+
+def measure(kind: str, asked: dict[str, Any]) -> float:
+    """Decisions per CPU-second."""
+    script, python, environment = HERE / "traffic.py", Path(sys.executable), dict(os.environ)
+    if kind.startswith("sumo-rl"):
+        from evenhand.envs.traffic import installation
+
+        script, python = HERE / "peer_sumo_rl.py", PEERS
+        environment = installation.surroundings()
+        asked = asked | {"info": kind == "sumo-rl"}
+        if kind == "sumo-rl libsumo":
+            environment["LIBSUMO_AS_TRACI"] = "1"
+    asked = asked | {"kind": kind, "roads": "two-lane" if kind == "two-lane" else "split"}
+    words = [str(python), str(script)] + ([] if script.name.startswith("peer") else ["--one"])
+    said = subprocess.run(words, input=json.dumps(asked), capture_output=True, text=True, env=environment, check=False)
+    if said.returncode:
+        raise SystemExit(f"{kind} failed:\n{said.stderr}")
+    found = json.loads(said.stdout.strip().splitlines()[-1])
+    return float(found["decisions"] / found["cpu"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--decisions", type=int, default=400)
+    parser.add_argument("--page", action="store_true", help="only write the page anew from what was measured last")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        asked = json.load(sys.stdin)
+        run = {"sumo": bare, "stand-in": stand_in}.get(asked["kind"], own)
+        print(json.dumps(run(asked)))
+        return
+    if not arguments.page:
+        RESULTS.write_text(json.dumps(measured(arguments.repeats, arguments.decisions), indent=1) + "\n")
+    PAGE.write_text(page(json.loads(RESULTS.read_text())), encoding="utf-8")
+    print(PAGE.read_text(encoding="utf-8"))
+
+
+def measured(repeats: int, decisions: int) -> dict[str, Any]:
+    from tempfile import TemporaryDirectory
+
+    from evenhand.envs.traffic.demand import STATIONARY
+    from evenhand.envs.traffic.network import compiled
+    from evenhand.envs.traffic.sumo import routes_xml
+
+    speeds: dict[str, list[float]] = {kind: [] for kind in ROWS}
+    with TemporaryDirectory() as folder:
+        routes, signal_plan = Path(folder) / "routes.rou.xml", Path(folder) / "plan.add.xml"
+        routes.write_text(routes_xml(STATIONARY, 0, "split"), "utf-8")
+        plan(signal_plan)
+        files = {"net": str(compiled("split")), "routes": str(routes), "plan": str(signal_plan)}
+        for repeat in range(repeats):
+            for kind in ROWS:
+                speeds[kind].append(measure(kind, files | {"decisions": decisions, "hold": HOLD, "seed": repeat + 1}))
+                print(f"{repeat + 1}/{repeats} {kind}: {speeds[kind][-1]:,.0f} decisions per CPU-second", flush=True)
+    versions = {name: version(name) for name in ("eclipse-sumo", "jax", "evenhand")}
+    return {
+        "speeds": speeds,
+        "decisions": decisions,
+        "versions": versions | {"sumo-rl": "1.4.5"},
+        "load": os.getloadavg()[0],
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
+    }
+
+
+RATIOS = (
+    ("evenhand", "sumo-rl", 10),
+    ("evenhand", "sumo-rl libsumo", 1.5),
+    ("evenhand", "sumo", 0.85),
+)
+STANDIN_AIMS = (9_000, 20_000)
+
+
+def page(results: dict[str, Any]) -> str:
+    speeds = {kind: np.array(values) for kind, values in results["speeds"].items()}
+    versions = ", ".join(f"{name} {number}" for name, number in results["versions"].items())
+    lines = [
+        "# Speed of the traffic light",
+        "",
+        "Written by `make bench-traffic`. The same junction, demand and fixed cycle (each phase held for "
+        f"{14 * HOLD} s) in all rows, {results['decisions']} decisions of 14 simulated seconds in each measurement, "
+        f"start included; the stand-in runs {BATCH} junctions side by side, and is compiled before. CPU-seconds "
+        f"include the simulators' processes. Medians of {len(speeds['sumo'])}, taken in turns; the ratios count.",
+        "",
+        f"{results['machine']}; {versions}. Load average at the end: {results['load']:.1f}.",
+        "",
+        "| | decisions per CPU-second | range |",
+        "| --- | --- | --- |",
+    ]
+    for kind, about in ROWS.items():
+        found = speeds[kind]
+        lines.append(f"| {about} | {np.median(found):,.0f} | {found.min():,.0f} – {found.max():,.0f} |")
+    lines += ["", "| ratio, turn by turn | median | range | aim |", "| --- | --- | --- | --- |"]
+    for one, other, aim in RATIOS:
+        ratio = speeds[one] / speeds[other]
+        verdict = "yes" if np.median(ratio) >= aim else "**missed**"
+        lines.append(
+            f"| {ROWS[one]} : {ROWS[other]} | {np.median(ratio):.2f} | {ratio.min():.2f} – {ratio.max():.2f} | "
+            f"≥ {aim}: {verdict} |"
+        )
+    fast = np.median(speeds["stand-in"])
+    verdicts = [f"≥ {aim:,}: {'yes' if fast >= aim else '**missed**'}" for aim in STANDIN_AIMS]
+    ratio = speeds["stand-in"] / speeds["evenhand"]
+    lines.append(
+        f"| {ROWS['stand-in']} : {ROWS['evenhand']} | {np.median(ratio):.0f} | {ratio.min():.0f} – {ratio.max():.0f} | "
+        f"decisions per core-second {', '.join(verdicts)} |"
+    )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
