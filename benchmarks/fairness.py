@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import evenhand as eh
-from evenhand.stats import interval
+from evenhand.stats import bootstrap_interval, interval
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "fairness.json"
@@ -41,6 +41,9 @@ class Study:
     algos: tuple[str, ...] = ("ppo", "a2c", "dqn")
     welfares: tuple[str, ...] = ("utilitarian", "ggf")
     training: dict[str, Any] = field(default_factory=dict)
+    baselines: tuple[str, ...] = ()
+    """The environment's own simple policies, by name; they have no seeds, and episodes take their place."""
+    most_seeds: int | None = None
 
 
 DISCOUNTED = ("discounted returns from the start, × (1 − γ)", "discounted", 2000, {"episode_steps": 1000})
@@ -104,6 +107,16 @@ STUDIES = {
         "species",
         "Here the utilitarian and the fair optimum nearly coincide.",
         (DISCOUNTED, LONG_RUN),
+    ),
+    "traffic": Study(
+        "Traffic lights, trained in the stand-in, tested in SUMO",
+        "traffic",
+        "All policies were trained in the compiled stand-in for SUMO, without any fine-tuning, and then tested in SUMO "
+        "itself. Rewards are minus the seconds that the cars on each arm have waited.",
+        (("seconds waited, per decision of 14 s, over episodes of 400 decisions", "average", 8, {}),),
+        training={"backend": "standin"},
+        baselines=("cycle, hold 2", "cycle, hold 3", "cycle, hold 4", "longest queue", "random"),
+        most_seeds=5,
     ),
     "fishwood": Study(
         "MO-Gymnasium's fishwood-v0, with more fish",
@@ -193,6 +206,7 @@ def optimum(study: Study, measure: str, gamma: float) -> float | None:
 
 def measured(name: str, study: Study, seeds: int, folder: Path) -> dict[str, Any]:
     """Train and test all that the study asks for; as JSON can hold it."""
+    seeds = min(seeds, study.most_seeds or seeds)
     runs = {
         (algo, welfare): run_of(study, name, algo, welfare, seeds, folder)
         for algo in study.algos
@@ -209,6 +223,12 @@ def measured(name: str, study: Study, seeds: int, folder: Path) -> dict[str, Any
                 | {"by_seed": means(run, study, measure, episodes, test).tolist()}
                 for (algo, welfare), run in runs.items()
             ],
+            "baselines": {
+                policy: eh.evaluate_policy(study.env, policy, 2 * episodes, seed=999, arguments=study.arguments | test)
+                .of(measure)
+                .tolist()
+                for policy in study.baselines
+            },
         }
         for heading, measure, episodes, test in study.measures
     ]
@@ -220,7 +240,8 @@ def with_interval(samples: np.ndarray) -> str:
     if np.isnan(samples).any():
         return "–"
     low, high = interval(samples)
-    return f"{samples.mean():.3f} [{low:.3f}, {high:.3f}]"
+    decimals = 0 if abs(samples.mean()) >= 100 else 3
+    return f"{samples.mean():.{decimals}f} [{low:.{decimals}f}, {high:.{decimals}f}]"
 
 
 def section(study: Study, results: dict[str, Any]) -> list[str]:
@@ -256,20 +277,29 @@ def section(study: Study, results: dict[str, Any]) -> list[str]:
             z = np.array(row["by_seed"])
             columns = [ggf.value(z), cv(z), z.min(1), z.mean(1)]
             judged.setdefault(row["algo"], {})[row["welfare"]] = columns
-            cells = [f"{x:.3f}" for x in z.mean(0)] + [with_interval(column) for column in columns]
+            decimals = 0 if np.abs(z).max() >= 100 else 3
+            cells = [f"{x:.{decimals}f}" for x in z.mean(0)] + [with_interval(column) for column in columns]
             if best:
                 low, high = interval(columns[0] / best)
                 cells.append(f"{columns[0].mean() / best:.1%} [{low:.1%}, {high:.1%}]")
             lines.append(f"| {row['name']} | {' | '.join(cells)} |")
+        simple = {name: np.array(values) for name, values in table.get("baselines", {}).items()}
+        for name, z in simple.items():
+            z = z.mean(axis=0, keepdims=True)
+            columns = [ggf.value(z), cv(z), z.min(1), z.mean(1)]
+            cells = [f"{x:.0f}" for x in z[0]]
+            cells += [f"{column[0]:.{3 if column is columns[1] else 0}f}" for column in columns]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
         pairs = [(algo, both) for algo, both in judged.items() if len(both) == 2]
         lines += [""] if pairs else []
         lines += [_verdict(f"GGF-{algo.upper()}", both["utilitarian"], both["ggf"]) for algo, both in pairs]
+        lines += _against_cycles(table["returns"], simple) if simple else []
     return [*(line.rstrip() for line in lines), ""]
 
 
 def cv(z: np.ndarray) -> np.ndarray:
-    """[seeds]: the coefficient of variation of what the users get; nothing where some get less than nothing."""
-    return eh.metrics.cv(z) if (z >= 0).all() else np.full(len(z), np.nan)
+    """[seeds]: the coefficient of variation of what the users get; nothing where some gain and others lose."""
+    return np.array([eh.metrics.cv_of_one_sign(row) for row in z])
 
 
 def _verdict(name: str, base: list[np.ndarray], fair: list[np.ndarray]) -> str:
@@ -287,6 +317,39 @@ def _verdict(name: str, base: list[np.ndarray], fair: list[np.ndarray]) -> str:
             f"{label} {better}" if apart else f"**{label} {worse}**" if reverse else f"*{label} not separated*"
         )
     return f"- {name} against its base: {', '.join(words)}."
+
+
+def _against_cycles(rows: list[dict[str, Any]], simple: dict[str, np.ndarray]) -> list[str]:
+    """Waiting beside the best fixed cycle, and unevenness beside the base's, with bootstrap intervals (BCa)."""
+    cycles = {name: z for name, z in simple.items() if name.startswith("cycle")}
+    best = max(cycles, key=lambda name: cycles[name].sum(axis=1).mean())
+    by_name = {(row["algo"], row["welfare"]): (row["name"], np.array(row["by_seed"])) for row in rows}
+    lines = []
+    for name, z in by_name.values():
+        low, high = bootstrap_interval((z, cycles[best]), _more_waiting)
+        lines.append(f"- {name} waits {_more_waiting(z, cycles[best]):+.1%} [{low:+.1%}, {high:+.1%}] beside {best}.")
+    for (algo, welfare), (name, z) in by_name.items():
+        if welfare == "ggf":
+            base = by_name[algo, "utilitarian"][1]
+            (low, high), (below, above) = (bootstrap_interval((z, base), of) for of in (_cv_ratio, _score_gain))
+            lines.append(
+                f"- {name}: CV {_cv_ratio(z, base):.2f} [{low:.2f}, {high:.2f}] times its base's; GGF score "
+                f"{_score_gain(z, base):+.0f} [{below:+.0f}, {above:+.0f}]."
+            )
+    return lines
+
+
+def _more_waiting(z: np.ndarray, other: np.ndarray) -> float:
+    return float(z.sum(axis=1).mean() / other.sum(axis=1).mean() - 1)
+
+
+def _cv_ratio(z: np.ndarray, base: np.ndarray) -> float:
+    return float(cv(z).mean() / cv(base).mean())
+
+
+def _score_gain(z: np.ndarray, base: np.ndarray) -> float:
+    ggf = eh.GGF.geometric(z.shape[1])
+    return float(ggf.value(z).mean() - ggf.value(base).mean())
 
 
 def main() -> None:

@@ -35,22 +35,33 @@ OWN = {
     "species": Own("evenhand.envs.species:Species", "sea otters and the abalone they eat: protect both"),
     "traffic": Own("evenhand.envs.traffic.env:TrafficEnv", "the lights of a junction with four arms, in SUMO"),
 }
+VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "traffic-day": ("traffic", {"demand": "day"}),
+    "traffic-literal": ("traffic", {"timing": "literal"}),
+    "traffic-authors": ("traffic", {"timing": "authors"}),
+    "traffic-standin": ("traffic", {"backend": "standin"}),
+}
+"""Other names of our environments, with some of their settings."""
 ARGUMENTS_OF_MAKE = ("max_episode_steps",)
 """Understood by Gymnasium for every environment."""
 NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 def known() -> list[tuple[str, str]]:
-    """Our environments: names and one-line descriptions."""
-    return [(name, own.about) for name, own in OWN.items()]
+    """Our environments and their variants: names and one-line descriptions."""
+    variants = [
+        (name, f"the same as {own} with {', '.join(f'{key}={value}' for key, value in settings.items())}")
+        for name, (own, settings) in VARIANTS.items()
+    ]
+    return [(name, own.about) for name, own in OWN.items()] + variants
 
 
 def resolve(env: Any, arguments: Mapping[str, Any] = NONE) -> evenhand.envs.core.PureEnv | evenhand.envs.host.HostEnv:
     """An environment from its name, from a function that makes it, or as it is.
 
-    env: one of ours ("species", also as "evenhand/species-v0"); any name registered with Gymnasium or MO-Gymnasium;
-        "module:name", to import the module that registers it first; a function or class that gives a `gymnasium.Env`;
-        a pure environment; a `HostEnv`.
+    env: one of ours ("species", also as "evenhand/species-v0", or a variant such as "traffic-day"); any name registered
+        with Gymnasium or MO-Gymnasium; "module:name", to import the module that registers it first; a function or
+        class that gives a `gymnasium.Env`; a pure environment; a `HostEnv`.
     arguments: handed to the environment when it is made.
     """
     import gymnasium
@@ -70,6 +81,9 @@ def factory(env: Any, arguments: Mapping[str, Any] = NONE) -> tuple[str, Callabl
     """The name of an environment, and what makes it; nothing is made yet."""
     if isinstance(env, str):
         name = env.removeprefix("evenhand/").removesuffix("-v0") if env.startswith("evenhand/") else env
+        if name in VARIANTS:
+            name, settings = VARIANTS[name]
+            arguments = {**settings, **arguments}
         if name not in OWN:
             return _registered(env, arguments)
         module, _, attribute = OWN[name].target.partition(":")
@@ -135,7 +149,7 @@ def _registered(name: str, arguments: Mapping[str, Any]) -> tuple[str, Callable[
     if spec is None and _mo_gymnasium():
         spec = gymnasium.registry.get(name)
     if spec is None:
-        ours = [alias for own in OWN for alias in (own, f"evenhand/{own}-v0")]
+        ours = [alias for own in (*OWN, *VARIANTS) for alias in (own, f"evenhand/{own}-v0")]
         raise InputError(
             f"no environment is called {name!r}{_nearest(name, [*ours, *gymnasium.registry])}; ours are "
             f"{_listed(OWN)}, and others may need the module that registers them, as in `module:name`."

@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float, Int8, UInt8
 
+from evenhand.envs import VARIANTS
 from evenhand.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,10 +31,11 @@ ENTRY_POINTS = {
 
 def register() -> None:
     """Tell Gymnasium the names of evenhand's environments; as often as one likes."""
-    for name, entry_point in ENTRY_POINTS.items():
+    variants = {f"evenhand/{name}-v0": (f"evenhand/{own}-v0", settings) for name, (own, settings) in VARIANTS.items()}
+    for name, (own, settings) in ({name: (name, {}) for name in ENTRY_POINTS} | variants).items():
         if name not in gymnasium.registry:
             # Gymnasium's checker complains of rewards that are vectors.
-            gymnasium.register(name, entry_point=entry_point, disable_env_checker=True)
+            gymnasium.register(name, entry_point=ENTRY_POINTS[own], disable_env_checker=True, kwargs=dict(settings))
 
 
 class GymEnv(gymnasium.Env[np.ndarray, Any]):

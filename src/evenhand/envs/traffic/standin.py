@@ -67,8 +67,10 @@ class Junction(NamedTuple):
     """Everything at one moment, and what was counted since the beginning."""
 
     cars: Cars
+    oldest: Int[Array, "8"]
+    """The slot of the car that came first of those that are there, or of the next one that will come,"""
     newest: Int[Array, "8"]
-    """The slot of the last car that came."""
+    """and the slot of the last car that came."""
     time: Int[Array, ""]
     """Seconds since the beginning of the episode; negative while it warms up."""
     refused: Float[Array, "8"]
@@ -82,7 +84,8 @@ def empty(time: Int[Array, ""]) -> Junction:
     shape = (SLOTS, len(LANES))
     cars = Cars(jnp.full(shape, NOWHERE), jnp.zeros(shape), jnp.ones(shape), jnp.zeros(shape, bool), jnp.zeros(shape))
     nothing = jnp.zeros(len(LANES))
-    return Junction(cars, jnp.zeros(len(LANES), jnp.int32), time, nothing, nothing, nothing)
+    first = jnp.zeros(len(LANES), jnp.int32)
+    return Junction(cars, first, first + SLOTS - 1, time, nothing, nothing, nothing)
 
 
 # Krauss's model, with steps and reaction times of one second
@@ -114,23 +117,34 @@ def second(at: Junction, green: Bool[Array, "8"], rates: Float[Array, "12"], bit
     """One second: all cars move, seeing each other where they were; then new ones appear."""
     dawdling, arriving, wishing = jnp.split(bits, (DAWDLING, DAWDLING + len(MOVEMENTS)))
     cars = moved(at.cars, green, _bytes(dawdling))
-    gone = (cars.position > LANE_LENGTH + CLEAR) & (cars.position < NOWHERE)
-    served = at.served + gone.sum(axis=0)
-    waited = at.waited + jnp.where(gone, cars.waited, 0.0).sum(axis=0)
-    cars = cars._replace(position=jnp.where(gone, NOWHERE, cars.position))
+    # Cars that move are further apart than what one drives in a second: at most one of a lane leaves, the oldest.
+    leaves = (_in_slot(cars.position, at.oldest) > LANE_LENGTH + CLEAR) & (_in_slot(cars.position, at.oldest) < NOWHERE)
+    served = at.served + leaves
+    waited = at.waited + jnp.where(leaves, _in_slot(cars.waited, at.oldest), 0.0)
+    left = leaves & (np.arange(SLOTS)[:, None] == at.oldest)
+    cars = cars._replace(position=jnp.where(left, NOWHERE, cars.position))
+    oldest = jnp.where(leaves, (at.oldest + 1) % SLOTS, at.oldest)
     cars, newest, refused = joined(cars, at.newest, _uniform(arriving) < rates, _uniform(wishing))
-    return Junction(cars, newest, at.time + 1, at.refused + refused, served, waited)
+    return Junction(cars, oldest, newest, at.time + 1, at.refused + refused, served, waited)
+
+
+def _in_slot(of: Float[Array, "C 8"], slot: Int[Array, "8"]) -> Float[Array, "8"]:
+    """What the car in one slot of each lane has."""
+    return jnp.take_along_axis(of, slot[None], axis=0, mode="promise_in_bounds")[0]
 
 
 def moved(cars: Cars, green: Bool[Array, "8"], dawdling: Float[Array, "C 8"]) -> Cars:
     """All cars go on for a second."""
     position, speed, wish, right, waited = cars
-    ahead, ahead_speed, ahead_right = (jnp.roll(of, 1, axis=0) for of in (position, speed, right))
-    room = ahead - LENGTH - GAP - position + braking_distance(ahead_speed)
-    room = jnp.where((ahead_right != right) & (ahead - LENGTH > LANE_LENGTH + PARTING), NOWHERE, room)
-
     seen = LANE_LENGTH - position
     braking = braking_distance(speed)
+    ahead, ahead_end, ahead_right = (
+        jax.lax.optimization_barrier(jnp.roll(of, 1, axis=0))  # else XLA computes it anew, slot by slot
+        for of in (position, position + braking, right)
+    )
+    room = ahead_end - LENGTH - GAP - position
+    room = jnp.where((ahead_right != right) & (ahead - LENGTH > LANE_LENGTH + PARTING), NOWHERE, room)
+
     stops = ~green & (seen >= braking)  # who can no longer stop goes on
     room = jnp.where(stops, jnp.minimum(room, seen - jnp.clip(seen - braking, 0.1, 1.0)), room)
 
@@ -156,14 +170,13 @@ def joined(
     """New cars appear where there is room; with them, the slots of the newest and how many were refused."""
     first = coming[np.array(FIRST)]
     second = coming[np.array(SECOND)] & np.array(SHARED)
-    slots = jnp.arange(SLOTS)[:, None]
-    last = slots == newest
-    position, speed = (jnp.where(last, of, 0.0).sum(axis=0) for of in (cars.position, cars.speed))
+    position, speed = _in_slot(cars.position, newest), _in_slot(cars.speed, newest)
     room = position - LENGTH - GAP - ENTRY
     wish = jnp.clip(1 + SPEED_SPREAD * jax.scipy.stats.norm.ppf(luck), SLOWEST, FASTEST)
-    enters = (first | second) & (room >= 0)
-    newest = jnp.where(enters, (newest + 1) % SLOTS, newest)
-    new = enters & (slots == newest)
+    following = (newest + 1) % SLOTS
+    enters = (first | second) & (room >= 0) & (_in_slot(cars.position, following) == NOWHERE)
+    newest = jnp.where(enters, following, newest)
+    new = enters & (np.arange(SLOTS)[:, None] == newest)
     right = jnp.where(first, np.array(FIRST_RIGHT), np.array(SECOND_RIGHT))
     entry_speed = jnp.minimum(wish * SPEED, stopping_speed(room + braking_distance(speed)))
     cars = Cars(
