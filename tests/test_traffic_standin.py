@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax import Array
 
 import evenhand as eh
 from evenhand.envs import resolve
@@ -86,7 +87,7 @@ def driven(cars: Cars, green: bool, seconds: int) -> list[tuple[float, float]]:
     lights, dawdling = jnp.full(8, green), jnp.zeros_like(cars.position)
     seen = []
     for _ in range(seconds):
-        cars = standin.moved(cars, lights, dawdling)
+        cars = standin.moved(cars, standin.leaders(cars), lights, dawdling)
         seen.append((float(cars.position[0, 0]), float(cars.speed[0, 0])))
     return seen
 
@@ -120,7 +121,11 @@ class TestRoads:
         env = standin_env()
         state, _ = env.reset(jax.random.key(0))
         junction, rates = state.junction, env.rates
-        second = jax.jit(lambda at, green, bits: standin.second(at, green, rates.at(at.time), bits))
+
+        @jax.jit
+        def second(at: Junction, green: Array, bits: Array) -> Junction:
+            return standin.second(at, standin.leaders(at.cars), green, rates.at(at.time), bits)
+
         crossed = 0
         for time in range(1200):
             phase, clock = divmod(time, 14 * hold)

@@ -63,6 +63,15 @@ class Cars(NamedTuple):
     """Seconds."""
 
 
+class Leaders(NamedTuple):
+    """What every driver sees of the car before."""
+
+    position: Float[Array, "C 8"]
+    end: Float[Array, "C 8"]
+    """Where its front will be once it has braked to a stop."""
+    right: Bool[Array, "C 8"]
+
+
 class Junction(NamedTuple):
     """Everything at one moment, and what was counted since the beginning."""
 
@@ -113,10 +122,18 @@ def approaching_speed(distance: Float[Array, "*n"], target: Float[Array, "*n"]) 
     return jnp.maximum(distance - used, 0.0) / (whole + 1) + whole * BRAKING + target
 
 
-def second(at: Junction, green: Bool[Array, "8"], rates: Float[Array, "12"], bits: UInt[Array, " B"]) -> Junction:
+def leaders(cars: Cars) -> Leaders:
+    """The car in the slot before, for every slot."""
+    end = cars.position + braking_distance(cars.speed)
+    return Leaders(*(jnp.roll(of, 1, axis=0) for of in (cars.position, end, cars.right)))
+
+
+def second(
+    at: Junction, ahead: Leaders, green: Bool[Array, "8"], rates: Float[Array, "12"], bits: UInt[Array, " B"]
+) -> Junction:
     """One second: all cars move, seeing each other where they were; then new ones appear."""
     dawdling, arriving, wishing = jnp.split(bits, (DAWDLING, DAWDLING + len(MOVEMENTS)))
-    cars = moved(at.cars, green, _bytes(dawdling))
+    cars = moved(at.cars, ahead, green, _bytes(dawdling))
     # Cars that move are further apart than what one drives in a second: at most one of a lane leaves, the oldest.
     leaves = (_in_slot(cars.position, at.oldest) > LANE_LENGTH + CLEAR) & (_in_slot(cars.position, at.oldest) < NOWHERE)
     served = at.served + leaves
@@ -133,17 +150,14 @@ def _in_slot(of: Float[Array, "C 8"], slot: Int[Array, "8"]) -> Float[Array, "8"
     return jnp.take_along_axis(of, slot[None], axis=0, mode="promise_in_bounds")[0]
 
 
-def moved(cars: Cars, green: Bool[Array, "8"], dawdling: Float[Array, "C 8"]) -> Cars:
+def moved(cars: Cars, ahead: Leaders, green: Bool[Array, "8"], dawdling: Float[Array, "C 8"]) -> Cars:
     """All cars go on for a second."""
     position, speed, wish, right, waited = cars
     seen = LANE_LENGTH - position
     braking = braking_distance(speed)
-    ahead, ahead_end, ahead_right = (
-        jax.lax.optimization_barrier(jnp.roll(of, 1, axis=0))  # else XLA computes it anew, slot by slot
-        for of in (position, position + braking, right)
-    )
-    room = ahead_end - LENGTH - GAP - position
-    room = jnp.where((ahead_right != right) & (ahead - LENGTH > LANE_LENGTH + PARTING), NOWHERE, room)
+    room = ahead.end - LENGTH - GAP - position
+    parted = (ahead.right != right) & (ahead.position - LENGTH > LANE_LENGTH + PARTING)
+    room = jnp.where(parted, NOWHERE, room)
 
     stops = ~green & (seen >= braking)  # who can no longer stop goes on
     room = jnp.where(stops, jnp.minimum(room, seen - jnp.clip(seen - braking, 0.1, 1.0)), room)
@@ -271,14 +285,17 @@ def run(
 ) -> Junction:
     """So many seconds, with these lanes green in each; those that do not `run` leave all as it is."""
 
-    def once(at: Junction, now: tuple[Any, Any, Any]) -> tuple[Junction, None]:
+    def once(carry: tuple[Junction, Leaders], now: tuple[Any, Any, Any]) -> tuple[tuple[Junction, Leaders], None]:
+        at, ahead = carry
         green, bits, runs = now
-        after = second(at, green, rates.at(at.time), bits)
+        after = second(at, ahead, green, rates.at(at.time), bits)
         if runs is not None:
             after = jax.tree.map(lambda new, old: jnp.where(runs, new, old), after, at)
-        return after, None
+        return (after, leaders(after.cars)), None
 
-    return jax.lax.scan(once, at, (greens, bits, runs))[0]
+    # Leaders are handed on from second to second: rolled within the large formula, they would keep it from being
+    # vectorised, which makes it five times as slow.
+    return jax.lax.scan(once, (at, leaders(at.cars)), (greens, bits, runs))[0][0]
 
 
 def waiting(at: Junction) -> Float[Array, "8"]:
