@@ -15,7 +15,7 @@ import pytest
 from gymnasium import spaces
 
 import faulty_envs
-from evenhand.envs import OWN, known, resolve
+from evenhand.envs import OWN, VARIANTS, known, resolve
 from evenhand.envs.core import PureEnv
 from evenhand.envs.host import HostEnv
 from evenhand.errors import InputError
@@ -101,7 +101,7 @@ class TestNames:
         assert (made.unwrapped.size, made.unwrapped.wind) == (6, 0.5)
 
     def test_known(self) -> None:
-        assert [name for name, _ in known()] == list(OWN)
+        assert [name for name, _ in known()] == [*OWN, *VARIANTS]
         assert all(about and "\n" not in about for _, about in known())
 
 

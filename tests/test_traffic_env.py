@@ -19,6 +19,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env as gymnasium_check
 
 import evenhand  # noqa: F401  (registers the environments)
+from evenhand.envs import resolve
 from evenhand.envs.traffic import ARMS, Arrivals, FixedCycle, LongestQueue, TrafficEnv
 from evenhand.envs.traffic.junction import CAPACITY
 from evenhand.errors import InputError
@@ -84,6 +85,15 @@ class TestContract:
             assert made.unwrapped.reward_dim == 4
             made.reset(seed=0)
             assert made.step(1)[1].shape == (4,)
+
+    @pytest.mark.parametrize(
+        ("name", "setting", "value"),
+        [("day", "demand", "day"), ("literal", "timing", "literal"), ("authors", "timing", "authors")],
+    )
+    def test_variants_by_name(self, name: str, setting: str, value: str) -> None:
+        with closing(gymnasium.make(f"evenhand/traffic-{name}-v0", episode_seconds=SHORT)) as made:
+            assert getattr(made.unwrapped, setting) == value
+        assert resolve(f"traffic-{name}", {"episode_seconds": SHORT}).objectives == ARMS
 
     def test_observations_rewards_and_infos(self, env: TrafficEnv) -> None:
         observation, info = env.reset(seed=0)

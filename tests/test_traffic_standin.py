@@ -129,6 +129,7 @@ class TestRoads:
         crossed = 0
         for time in range(1200):
             phase, clock = divmod(time, 14 * hold)
+            phase += 1  # it warmed up until phase 0 had green
             green = GREENS[phase % 4] & (clock >= 4)
             bits = standin.random_bits(jax.random.key(time), 1)[0]
             after: Junction = second(junction, green, bits)
@@ -165,7 +166,9 @@ class TestRoads:
 
 class TestEnvironment:
     def test_check(self) -> None:
-        assert [finding for finding in check_env(standin_env()) if finding.severity != "fine"] == []
+        assert [
+            finding for finding in check_env(standin_env(episode_seconds=140, warm_up=14)) if finding.severity != "fine"
+        ] == []
 
     def test_the_same_everywhere(self) -> None:
         """As pure environment and behind TrafficEnv: the same spaces, the same kind of numbers."""
@@ -223,10 +226,9 @@ class TestEnvironment:
             outwards = {"N": (0, 1), "E": (1, 0), "S": (0, -1), "W": (-1, 0)}[destination]
             assert np.dot(places[-1], outwards) > 10
 
-    @pytest.mark.parametrize("timing", ["literal", "authors"])
-    def test_timings(self, timing: str) -> None:
+    def test_timings(self) -> None:
         """Seconds pass as the timing says, for decisions that change the phase and for those that keep it."""
-        pure, host = standin_env(timing=timing), TrafficEnv(backend="standin", timing=timing)
+        pure, host = standin_env(timing="literal"), TrafficEnv(backend="standin", timing="literal")
         state, _ = pure.reset(jax.random.key(0))
         host.reset(seed=0)
         for action in (0, 0, 1, 2, 2, 3):

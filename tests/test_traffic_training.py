@@ -199,6 +199,31 @@ class TestProgram:
         assert "wait per car served (s), N" in said
 
     @pytest.mark.slow
+    def test_the_stand_in_is_close_to_sumo(self) -> None:
+        """Within 5 % for each arm and controller, or as far as chance may go; and the same ranking."""
+        found = program("calibrate", "traffic", "--episodes", 3)
+        assert len(found["controllers"]) >= 7
+        for controller in found["controllers"]:
+            off, chance = np.abs(controller["difference"]), np.array(controller["uncertainty"])
+            assert (off < np.maximum(0.05, chance)).all(), controller
+        assert found["same_ranking"]
+
+    @pytest.mark.slow
+    def test_trained_in_the_stand_in_and_tested_in_sumo(self, tmp_path: Path) -> None:
+        words = ["train", "traffic", "--training", "backend=standin", "--env", "episode_seconds=140", "--steps", "2560"]
+        program(*words, "--episodes", 1, "--out", tmp_path / "run")
+        found = program("evaluate", tmp_path / "run", "--episodes", 1)
+        assert found["facts"]["PPO"]["cars served, N"] > 0  # SUMO counts them
+
+    def test_only_traffic_can_be_calibrated(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert cli.main(["calibrate", "species"]) == 2
+        assert "only traffic has a stand-in" in capsys.readouterr().err
+        assert cli.main(["calibrate", "traffic", "--env", "backend=sumo"]) == 2
+        assert "both backends are compared" in capsys.readouterr().err
+        assert cli.main(["calibrate", "traffic", "--episodes", "1"]) == 2
+        assert "at least 2 episodes" in capsys.readouterr().err
+
+    @pytest.mark.slow
     def test_evaluate(self, run: Path) -> None:
         found = program("evaluate", run, "--episodes", 1)
         assert [policy["name"] for policy in found["policies"]][:3] == ["GGF-PPO", "random", "cycle, hold 1"]

@@ -63,8 +63,8 @@ class Play:
     """Stop after so many steps, if the episode has not ended by then."""
     arguments: Annotated[Assignments, arg(name="env")] = ()
     """Settings of the environment that differ from those of the training."""
-    render: Annotated[Path | None, optional(Path, "FILE"), NO_HINT] = None
-    """A picture of the last step (.png), or a moving one of all (.gif)."""
+    render: Annotated[Path | None, optional(Path, "FILE"), NO_HINT, arg(aliases=["--video"])] = None
+    """A picture of the last step (.png), or a film of all (.gif)."""
     deterministic: Flag = False
     """Always the most probable action. A fair policy may then no longer be fair."""
     json: Flag = False

@@ -43,7 +43,7 @@ ENTRY = LENGTH + 0.1
 # The ways through the junction, as netconvert makes them: m/s and metres
 
 STRAIGHT, RIGHT, LEFT = (SPEED, 20.8), (6.51, 9.03), (9.26, 19.35)
-PARTING = 1.0
+PARTING = 5.0
 """Metres behind the stop line from which on a car no longer minds a leader that turns elsewhere. Calibrated."""
 CLEAR = 30.0
 """Metres behind the stop line at which a car is forgotten."""
