@@ -211,7 +211,7 @@ class TestProgram:
     @pytest.mark.slow
     def test_trained_in_the_stand_in_and_tested_in_sumo(self, tmp_path: Path) -> None:
         words = ["train", "traffic", "--training", "backend=standin", "--env", "episode_seconds=140", "--steps", "2560"]
-        program(*words, "--episodes", 1, "--out", tmp_path / "run")
+        program(*words, "--episodes", 1, "--output", tmp_path / "run")
         found = program("evaluate", tmp_path / "run", "--episodes", 1)
         assert found["facts"]["PPO"]["cars served, N"] > 0  # SUMO counts them
 
