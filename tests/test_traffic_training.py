@@ -229,6 +229,8 @@ class TestProgram:
         assert [policy["name"] for policy in found["policies"]][:3] == ["GGF-PPO", "random", "cycle, hold 1"]
         assert found["facts"]["longest queue"]["collisions"] == 0
         assert found["policies"][0]["cv"]["value"] > 0
+        compared = program("compare", run, run)
+        assert all(of_run["teleports"] == 0 for of_run in compared["facts"].values())
 
     def test_play_draws_a_film(self, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         film, still = tmp_path / "film.gif", tmp_path / "still.png"

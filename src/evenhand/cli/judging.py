@@ -236,6 +236,9 @@ def run_compare(asked: Compare) -> int:
         raise InputError(f"the runs discount differently (γ = {different}): compare averages.")
     names = judging.names(runs)
     found = [judging.outcome(name, of_run, measure) for name, of_run in zip(names, tests, strict=True)]
+    counted: dict[str, dict[str, float]] = {}
+    for name, of_run in zip(names, tests, strict=True):
+        counted |= judging.facts(name, of_run)
     best = max(found, key=lambda outcome: float(outcome.mean.sum()))
     table = report.outcomes_table(found, objectives, welfare, prices=True)
     notes = [
@@ -263,6 +266,8 @@ def run_compare(asked: Compare) -> int:
             try:
                 draw(drawn)
                 parts = [page.paragraph(about), page.as_html(table), *map(page.paragraph, notes)]
+                if counted:
+                    parts.append(page.as_html(report.facts_table(counted)))
                 parts.append(page.picture(drawn, "what each user gets, how evenly it is shared, how it was learnt"))
                 partial.write_text(page.page(title, parts), "utf-8")
             finally:
@@ -273,7 +278,7 @@ def run_compare(asked: Compare) -> int:
         for policy, outcome, path in zip(record["policies"], found, asked.runs, strict=True):
             policy["run"] = str(path)
             policy["price_of_fairness"] = report.price(outcome, best)._asdict()
-        print(report.as_json(record))
+        print(report.as_json(record | ({"facts": counted} if counted else {})))
         return 0
-    show(title, about, table, notes, events)
+    show(title, about, table, notes, events, counted)
     return 0
