@@ -36,7 +36,7 @@ class TrafficEnv(gymnasium.Env[np.ndarray, Any]):
     """
 
     backend: Literal["sumo", "standin"] = "sumo"
-    """sumo; or standin, a compiled model of the same junction, some hundred times as fast (see docs/traffic.md)."""
+    """sumo; or standin, a compiled model of the same junction, for many and quick runs (see docs/traffic.md)."""
     demand: str | Demand = "stationary"
     """What cars come: stationary, the paper's table; day, which has four parts; or a .csv or .toml file."""
     timing: str = "fixed"
