@@ -22,7 +22,7 @@ from evenhand.cli.shared import (
     whole,
 )
 from evenhand.errors import InputError
-from evenhand.report import judging
+from evenhand.report import calibration, judging
 from evenhand.report.text import plain_table
 from evenhand.welfare import welfare as named_welfare
 
@@ -139,7 +139,6 @@ def run_calibrate(asked: Calibrate) -> int:
     if asked.env not in ("traffic", "evenhand/traffic-v0"):
         raise InputError("only traffic has a stand-in that can be compared: evenhand calibrate traffic.")
     given = assignments("--env", asked.arguments)
-    from evenhand.envs.traffic import calibration
     from evenhand.envs.traffic.junction import ARMS
 
     found = list(calibration.compare(given, asked.episodes, asked.seed, say))
