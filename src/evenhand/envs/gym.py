@@ -150,7 +150,7 @@ class SpeciesEnv(GymEnv):
 
 
 class DatacenterEnv(GymEnv):
-    """`evenhand.envs.datacenter.Datacenter` with any of its settings, for `gymnasium.make("evenhand/datacenter-v0", ...)`.
+    """`evenhand.envs.datacenter.Datacenter` with any of its settings, as "evenhand/datacenter-v0".
 
     backend: what carries the traffic; so far only "simulated".
     """

@@ -20,7 +20,7 @@ NEGLIGIBLE = 1e-9
 """GGF weights that differ by less, relative to the largest, are taken for equal: the solver could not tell."""
 
 
-def usage(route: Route, hosts: int) -> Float[np.ndarray, "5*Q H"]:
+def usage(route: Route, hosts: int) -> Float[np.ndarray, "Q H"]:
     """U: the share of each host's traffic that passes each queue, layer by layer."""
     queue = np.asarray(route.queue)
     u = np.zeros((*queue.shape[:1], hosts, hosts))  # as many queues in a layer as hosts
@@ -69,7 +69,7 @@ def ggf(
     ks = np.flatnonzero(prices > NEGLIGIBLE * weights[0])
     K = len(ks)
     gains = np.concatenate([np.zeros(H), prices[ks] * (ks + 1), -np.repeat(prices[ks], H)])
-    below = [
+    below: list[Any] = [
         sp.kron(np.ones((K, 1)), -sp.eye_array(H)),
         sp.kron(sp.eye_array(K), np.ones((H, 1))),
         -sp.eye_array(K * H),

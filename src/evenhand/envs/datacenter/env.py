@@ -55,9 +55,9 @@ class Datacenter:
     """
 
     traffic: str = "staggered:0.2,0.3"
-    """Who sends to whom: staggered:0.2,0.3 (with these probabilities to the same edge switch, to the same pod), stride:4,
-    random, bijection, hotspot:2,3 (two hot hosts with three senders each), flows:2 (so many per host), or a CSV file
-    with the columns src and dst, as Iroko has them."""
+    """Who sends to whom: staggered:0.2,0.3 (with these probabilities to the same edge switch, to the same pod),
+    stride:4, random, bijection, hotspot:2,3 (two hot hosts with three senders each), flows:2 (so many per host), or a
+    CSV file with the columns src and dst, as Iroko has them."""
     traffic_seed: int = 0
     """Which of the matrices of a random pattern."""
     fresh_traffic: bool = False
@@ -65,8 +65,9 @@ class Datacenter:
     routing_seed: int = 0
     """Which of equal paths the flows take."""
     reward: str = "paper"
-    """paper: a − 2 a max q, a the host's rate in Mbit/s and q how full the queues were when it was chosen; path-local: the
-    same, but of the queues that the host's flows pass; goodput: what is delivered of the host's traffic, in Mbit/s."""
+    """paper: a − 2 a max q, a the host's rate in Mbit/s and q how full the queues were when it was chosen; path-local:
+    the same, but of the queues that the host's flows pass; goodput: what is delivered of the host's traffic, in
+    Mbit/s."""
     interval: float | int = 0.05
     """Seconds of a step."""
     episode_steps: int = 200
@@ -127,7 +128,7 @@ class Datacenter:
 
         The GGF is that with weights 1, 1/2, 1/4, … .
         """
-        full = ConstantRates.of("maximum", [self.capacity] * self.tree.hosts)
+        full = ConstantRates.of("maximum", np.full(self.tree.hosts, self.capacity))
         if self.fresh_traffic:
             return (full,)
         usage = allocation.usage(self.route, self.tree.hosts)

@@ -17,7 +17,7 @@ class ConstantRates:
     rates: tuple[float, ...]
 
     @staticmethod
-    def of(name: str, rates: Iterable[float]) -> ConstantRates:
+    def of(name: str, rates: Iterable[Any]) -> ConstantRates:
         """From any numbers."""
         return ConstantRates(name, tuple(float(rate) for rate in rates))
 

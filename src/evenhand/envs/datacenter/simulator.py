@@ -4,9 +4,9 @@ In a step, which lasts `interval` seconds, the five layers are passed in order, 
 within the same step. Traffic is a fluid, counted in bytes per flow. With b what a flow has waiting in a queue, a what
 arrives of it during the step, sums over the flows of the queue in capitals, and c the bytes that the port can send:
 
-    accepted   = min(A, limit + c − B)                            the rest is dropped: tail drop, in proportion to a
-    sent       = min(B + accepted, c)                             of each flow in proportion to what there is: well mixed
-    backlog    = B + accepted − sent ≤ limit
+    accepted = min(A, limit + c − B)            the rest is dropped (tail drop), of each flow in proportion to a
+    sent     = min(B + accepted, c)             of each flow in proportion to what there is of it (well mixed)
+    backlog  = B + accepted − sent ≤ limit
 
 A flow that does not pass the layer arrives at the next one as it is.
 """
@@ -107,11 +107,18 @@ def passed(
         arriving = served * of_flow
         left.append(of_flow - arriving)
         after = present - leaving
-        over = port.service * _busy(arrived, waiting, port.service)
+        over = port.service * _busy(arrived, waiting, after, port.service)
         seen.append(Queues(after, after - waiting, over / PACKET, (arrived - accepted) / PACKET))
     return Passed(jnp.stack(left), arriving, Queues(*map(jnp.stack, zip(*seen, strict=True))))
 
 
-def _busy(arrived: Float[Array, " Q"], waiting: Float[Array, " Q"], service: float) -> Float[Array, " Q"]:
-    """The share of the step in which something waits: with steady arrivals, until the backlog has been worked off."""
-    return jnp.where(waiting + arrived > service, 1.0, waiting / jnp.maximum(service - arrived, 1.0))
+def _busy(
+    arrived: Float[Array, " Q"], waiting: Float[Array, " Q"], after: Float[Array, " Q"], service: float
+) -> Float[Array, " Q"]:
+    """The share of the step in which something waits: with steady arrivals, until the backlog has been worked off.
+
+    Less than a packet counts as that part of one: else rounding would decide in a queue that gets exactly what it can
+    send, as all do that follow a full one.
+    """
+    busy = jnp.where(waiting + arrived > service, 1.0, waiting / jnp.maximum(service - arrived, 1.0))
+    return busy * jnp.minimum(jnp.maximum(waiting, after) / PACKET, 1.0)
