@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import gymnasium
@@ -12,12 +13,13 @@ import pytest
 from gymnasium.utils.env_checker import check_env as gymnasium_check
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jaxtyping import Array, Float, Int
 
 import evenhand as eh
 from evenhand.envs import resolve
 from evenhand.envs.check import check_env
 from evenhand.envs.datacenter import Datacenter, DatacenterState, allocation
-from evenhand.envs.gym import GymEnv, register
+from evenhand.envs.gym import register
 from evenhand.types import Step
 from evenhand.welfare import GGF
 
@@ -97,15 +99,9 @@ class TestPromises:
         assert (queues[0] == queues[1]).all()
         assert (queues[0] != queues[2]).any()
 
+    @pytest.mark.filterwarnings("ignore:.*The reward returned by `step..` must be a float:UserWarning")
     def test_gymnasium_accepts_it(self) -> None:
-        class Summed(gymnasium.Wrapper):  # type: ignore[type-arg]
-            """Gymnasium's checker wants one number for a reward."""
-
-            def step(self, action: np.ndarray) -> tuple[object, float, bool, bool, dict[str, object]]:
-                observation, reward, *rest = self.env.step(action)
-                return observation, float(np.sum(np.asarray(reward))), *rest  # type: ignore[return-value]
-
-        env = Summed(GymEnv(Datacenter(episode_steps=20), render_mode="rgb_array"))
+        env = gymnasium.make("evenhand/datacenter-v0", render_mode="rgb_array").unwrapped
         gymnasium_check(env, skip_render_check=True)
         env.reset(seed=0)
         env.step(np.full(16, 5, np.float32))
@@ -211,14 +207,14 @@ class TestAllocations:
         flat = np.array([0.26, 0.25, 0.25, 0.24])  # hardly prefers the worst off
         np.testing.assert_allclose(allocation.ggf(usage, 10, flat), [0, 10, 10, 10], atol=1e-6)
 
-    @settings(deadline=None, max_examples=25)
+    @settings(deadline=None, max_examples=20)
     @given(st.integers(0, 10_000), st.sampled_from(["staggered:0.2,0.3", "hotspot", "random"]))
     def test_water_filling_is_the_ggf_optimum(self, seed: int, traffic: str) -> None:
         """With one flow per host and weights that halve; and no optimum overloads a link."""
         env = Datacenter(traffic, traffic_seed=seed, routing_seed=seed)
         usage, best = allocation.usage(env.route, 16), optima(env)
         for name in ("equal share", "max-min fair", "GGF optimum", "utilitarian optimum"):
-            assert (usage @ best[name]).max() <= 10 + 0.02  # the least rate may come on top
+            assert (usage @ best[name]).max() <= 10 + 1e-5
         assert W.value(best["max-min fair"]) == pytest.approx(W.value(best["GGF optimum"]), abs=1e-5)
         assert best["utilitarian optimum"].sum() >= best["max-min fair"].sum() - 1e-5
         assert best["max-min fair"].min() == pytest.approx(best["equal share"].min())
@@ -227,42 +223,73 @@ class TestAllocations:
         assert [policy.name for policy in Datacenter(fresh_traffic=True).baselines] == ["maximum"]
 
 
-def mean_rewards(traffic: str, name: str, seeds: int = 12) -> list[np.ndarray]:
-    """The mean reward of a baseline over an episode, for several matrices and routings."""
-    found = []
-    for seed in range(seeds):
-        env = Datacenter(traffic, traffic_seed=seed, routing_seed=seed)
-        rates = jnp.array(optima(env)[name], jnp.float32)
+@pytest.fixture(scope="module")
+def mean_rewards() -> Callable[[str, str], list[np.ndarray]]:
+    """The mean rewards of a baseline over an episode, for twelve matrices and routings of a pattern."""
+    env = Datacenter()
 
-        def one(
-            state: DatacenterState, _: None, env: Datacenter = env, rates: jax.Array = rates
-        ) -> tuple[object, object]:
+    @jax.jit
+    def play(queue: Int[Array, "5 F"], rates: Float[Array, " H"]) -> Float[Array, " H"]:
+        def one(state: DatacenterState, _: None) -> tuple[DatacenterState, Float[Array, " H"]]:
             step = env.step(state, rates, KEY)
             return step.state, step.reward
 
-        found.append(np.asarray(jax.lax.scan(one, env.reset(KEY)[0], None, 200)[1]).mean(axis=0))
-    return found
+        start = env.reset(KEY)[0]._replace(queue=queue)
+        return jax.lax.scan(one, start, None, env.episode_steps)[1].mean(axis=0)
+
+    def played(traffic: str, name: str) -> list[np.ndarray]:
+        envs = [Datacenter(traffic, traffic_seed=seed, routing_seed=seed) for seed in range(12)]
+        return [np.asarray(play(env.route.queue, optima(env)[name])) for env in envs]
+
+    return played
 
 
 class TestReference:
-    """Measured elsewhere on a hotspot matrix and 12 routings: sums and GGF of fixed policies."""
+    """Sums and GGF of constant rates that were measured elsewhere, on one matrix of each kind and 12 routings.
+
+    Ours are 12 matrices of the kind, which differ in how many flows meet at the narrowest place.
+    """
 
     @pytest.mark.parametrize(
-        ("name", "total", "fair"),
-        [("maximum", -154, -9.64), ("equal share", 52, 3.26), ("max-min fair", 79, 3.28)],
+        ("traffic", "name", "total", "fair", "tolerance"),
+        [
+            ("staggered:0.2,0.3", "maximum", -154, -9.63, 0.01),
+            ("random", "maximum", -154, -9.65, 0.01),
+            ("hotspot", "maximum", -154, -9.64, 0.01),
+            ("hotspot", "equal share", 52, 3.26, 0.1),
+            ("hotspot", "max-min fair", 79, 3.28, 0.1),
+            ("hotspot", "GGF optimum", 79, 3.28, 0.1),
+        ],
     )
-    def test_hotspot(self, name: str, total: float, fair: float) -> None:
-        rewards = mean_rewards("hotspot", name)
-        assert np.mean([reward.sum() for reward in rewards]) == pytest.approx(total, rel=0.08)
-        assert np.mean([W.value(reward) for reward in rewards]) == pytest.approx(fair, rel=0.05)
+    def test_sum_and_ggf(
+        self,
+        mean_rewards: Callable[[str, str], list[np.ndarray]],
+        traffic: str,
+        name: str,
+        total: float,
+        fair: float,
+        tolerance: float,
+    ) -> None:
+        rewards = mean_rewards(traffic, name)
+        assert np.mean([reward.sum() for reward in rewards]) == pytest.approx(total, rel=tolerance)
+        assert np.mean([W.value(reward) for reward in rewards]) == pytest.approx(fair, rel=tolerance)
+
+    @pytest.mark.parametrize("traffic", ["staggered:0.2,0.3", "hotspot", "random"])
+    def test_fairness_and_the_sum_are_at_odds(
+        self, mean_rewards: Callable[[str, str], list[np.ndarray]], traffic: str
+    ) -> None:
+        """The utilitarian optimum loses most of the GGF; fairness costs a little of the sum."""
+        fair, plain = (np.array(mean_rewards(traffic, name)) for name in ("max-min fair", "utilitarian optimum"))
+        assert W.value(plain).mean() < 0.2 * W.value(fair).mean()
+        assert 0.8 * plain.sum() < fair.sum() < 0.98 * plain.sum()
 
     def test_nothing_waits_at_an_optimum(self) -> None:
         env = Datacenter("random", traffic_seed=1)
         for name in ("max-min fair", "GGF optimum", "utilitarian optimum"):
             rates = optima(env)[name].tolist()
             last = steps(env, rates, 30)[-1]
-            assert float(last.state.waiting.max()) < 0.02 * 400_000
-            np.testing.assert_allclose(last.state.delivered, rates, rtol=0.01)
+            assert float(last.state.waiting.max()) < 1  # byte
+            np.testing.assert_allclose(last.state.delivered, rates, rtol=1e-4)
 
     def test_evaluate_policy_knows_the_baselines(self) -> None:
         env = Datacenter("hotspot", episode_steps=40)

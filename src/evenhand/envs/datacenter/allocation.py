@@ -1,7 +1,7 @@
 """The best constant rates of the hosts for given flows and paths, such that no queue builds up.
 
 Let u_qh be the share of host h's traffic that passes queue q. Rates x, in Mbit/s, are feasible if U x ≤ capacity and
-0 ≤ x ≤ capacity. All functions are pure and exact but for the rounding of the linear programs (HiGHS).
+least ≤ x ≤ capacity. All functions are pure and exact but for the rounding of the linear programs (HiGHS).
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def max_min(usage: Float[np.ndarray, "Q H"], capacity: float | int) -> Float[np.
     return rates
 
 
-def utilitarian(usage: Float[np.ndarray, "Q H"], capacity: float | int) -> Float[np.ndarray, " H"]:
+def utilitarian(usage: Float[np.ndarray, "Q H"], capacity: float | int, least: float = 0.0) -> Float[np.ndarray, " H"]:
     """max Σ x: a linear program, of whose solutions a vertex is given."""
     H = usage.shape[1]
-    return _solved(np.ones(H), sp.csr_array(usage), np.full(len(usage), float(capacity)), [(0, capacity)] * H)
+    return _solved(np.ones(H), sp.csr_array(usage), np.full(len(usage), float(capacity)), [(least, capacity)] * H)
 
 
 def ggf(
-    usage: Float[np.ndarray, "Q H"], capacity: float | int, weights: Float[np.ndarray, " H"]
+    usage: Float[np.ndarray, "Q H"], capacity: float | int, weights: Float[np.ndarray, " H"], least: float = 0.0
 ) -> Float[np.ndarray, " H"]:
     """max Σ_i w_i x↑_i for weights that do not increase, as a linear program.
 
@@ -76,7 +76,7 @@ def ggf(
     ]
     rows: Any = sp.block_array([[sp.csr_array(usage), None, None], below], format="csr")
     limits = np.concatenate([np.full(len(usage), float(capacity)), np.zeros(K * H)])
-    bounds = [(0, capacity)] * H + [(None, None)] * K + [(0, None)] * (K * H)
+    bounds = [(least, capacity)] * H + [(None, None)] * K + [(0, None)] * (K * H)
     return _solved(gains, rows, limits, bounds)[:H]
 
 

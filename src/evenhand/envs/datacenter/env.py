@@ -132,13 +132,15 @@ class Datacenter:
         if self.fresh_traffic:
             return (full,)
         usage = allocation.usage(self.route, self.tree.hosts)
+        equal = allocation.equal_share(usage, self.capacity)
+        least = min(LEAST_RATE, float(equal.min()))
         best = {
-            "equal share": allocation.equal_share(usage, self.capacity),
+            "equal share": equal,
             "max-min fair": allocation.max_min(usage, self.capacity),
-            "GGF optimum": allocation.ggf(usage, self.capacity, GGF.geometric(self.tree.hosts).weights),
-            "utilitarian optimum": allocation.utilitarian(usage, self.capacity),
+            "GGF optimum": allocation.ggf(usage, self.capacity, GGF.geometric(self.tree.hosts).weights, least),
+            "utilitarian optimum": allocation.utilitarian(usage, self.capacity, least),
         }
-        return (full, *(ConstantRates.of(name, np.maximum(rates, LEAST_RATE)) for name, rates in best.items()))
+        return (full, *(ConstantRates.of(name, rates) for name, rates in best.items()))
 
     # --- the environment
 
