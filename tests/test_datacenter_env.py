@@ -100,6 +100,7 @@ class TestPromises:
         assert (queues[0] != queues[2]).any()
 
     @pytest.mark.filterwarnings("ignore:.*The reward returned by `step..` must be a float:UserWarning")
+    @pytest.mark.filterwarnings("ignore:.*we recommend using a symmetric and normalized space:UserWarning")
     def test_gymnasium_accepts_it(self) -> None:
         env = gymnasium.make("evenhand/datacenter-v0", render_mode="rgb_array").unwrapped
         gymnasium_check(env, skip_render_check=True)
