@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import gymnasium
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 from jaxtyping import Array, Float, Int
 
 import evenhand as eh
+from evenhand.cli.about import settings_of
 from evenhand.envs import resolve
 from evenhand.envs.check import check_env
 from evenhand.envs.datacenter import Datacenter, DatacenterState, allocation
@@ -92,6 +95,15 @@ class TestPromises:
                 parts += [observation, reward]
             seen.append(b"".join(part.tobytes() for part in parts))
         assert seen[0] == seen[1]
+
+    def test_it_can_be_sent_to_another_process(self) -> None:
+        env = Datacenter("flows:2", fresh_traffic=True)
+        assert env.baselines
+        assert pickle.loads(pickle.dumps(env)) == env  # noqa: S301  (our own)
+
+    def test_what_is_listed_can_be_set(self) -> None:
+        listed = [setting.name for setting in settings_of("envs/datacenter/env.py", "Datacenter")]
+        assert listed == [field.name for field in fields(Datacenter) if field.init]
 
     def test_fresh_traffic_is_fresh(self) -> None:
         env = Datacenter(fresh_traffic=True)

@@ -90,9 +90,10 @@ class Datacenter:
             raise InputError(f"capacity must be at least {LEAST_RATE} Mbit/s, what a host may send at least.")
         if self.episode_steps < 1:
             raise InputError(f"an episode needs at least one step, not {self.episode_steps}.")
-        if self.fresh_traffic and not self._pattern.random:
+        asked = matrix(self.traffic, self.tree)
+        if self.fresh_traffic and not (isinstance(asked, Pattern) and asked.random):
             raise InputError(f"{self.traffic} is always the same traffic: fresh_traffic needs a random pattern.")
-        source, destination = self._pattern.draw(jax.random.key(self.traffic_seed))
+        source, destination = asked.draw(jax.random.key(self.traffic_seed)) if isinstance(asked, Pattern) else asked
         object.__setattr__(self, "flows", tuple(zip(source.tolist(), destination.tolist(), strict=True)))
 
     # --- constants, computed once
@@ -101,11 +102,6 @@ class Datacenter:
     def tree(self) -> FatTree:
         """The network."""
         return FatTree(self.k)
-
-    @cached_property
-    def _pattern(self) -> Pattern:
-        asked = matrix(self.traffic, self.tree)
-        return asked if isinstance(asked, Pattern) else Pattern(lambda key: asked, random=False)
 
     @cached_property
     def paths(self) -> Int[np.ndarray, "H H 5"]:
@@ -172,8 +168,8 @@ class Datacenter:
         """Empty queues, and every host at the least rate."""
         hosts = self.tree.hosts
         queue = None
-        if self.fresh_traffic:
-            queue = jnp.asarray(simulator.route(self._pattern.draw(key), self.paths).queue, jnp.int32)
+        if self.fresh_traffic and isinstance(pattern := matrix(self.traffic, self.tree), Pattern):
+            queue = jnp.asarray(simulator.route(pattern.draw(key), self.paths).queue, jnp.int32)
         nothing = jnp.zeros((len(LAYERS), hosts))
         rates = jnp.full(hosts, LEAST_RATE, jnp.float32)
         backlog = jnp.zeros((len(LAYERS), len(self.flows)))

@@ -148,7 +148,7 @@ def _whole(text: str, words: list[str], count: int, example: str) -> list[int]:
 
 
 def read(path: str, tree: FatTree) -> Flows:
-    """A file of Iroko's: CSV with columns src and dst, of which others are ignored.
+    """A file of Iroko's: CSV with the columns src and dst; others are ignored.
 
     Addresses are 10.E.0.H: the host H = 1 … k/2 of the edge switch E = 1 … k²/2.
     """
