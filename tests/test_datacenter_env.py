@@ -136,6 +136,7 @@ class TestPromises:
             ({"reward": "papers"}, "reward must be paper, goodput, path-local"),
             ({"interval": 0.0}, "interval must be a positive number"),
             ({"capacity": float("inf")}, "capacity must be a positive number"),
+            ({"interval": -1}, "interval must be a positive number"),
             ({"capacity": 0.001}, "at least 0.01 Mbit/s"),
             ({"episode_steps": 0}, "at least one step"),
             ({"k": 3}, "even number of ports"),

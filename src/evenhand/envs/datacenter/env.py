@@ -84,12 +84,18 @@ class Datacenter:
         if self.reward not in REWARDS:
             raise InputError(f"reward must be {', '.join(REWARDS)}, not {self.reward!r}.")
         for name in ("interval", "capacity"):
-            if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise InputError(f"{name} must be a positive number, not {getattr(self, name)}.")
+            value = getattr(self, name)
+            if not isinstance(value, float | int) or not (np.isfinite(value) and value > 0):
+                raise InputError(f"{name} must be a positive number, not {value!r}.")
+        for name in ("traffic_seed", "routing_seed", "episode_steps"):
+            if not isinstance(getattr(self, name), int):
+                raise InputError(f"{name} must be a whole number, not {getattr(self, name)!r}.")
         if self.capacity < LEAST_RATE:
             raise InputError(f"capacity must be at least {LEAST_RATE} Mbit/s, what a host may send at least.")
         if self.episode_steps < 1:
             raise InputError(f"an episode needs at least one step, not {self.episode_steps}.")
+        if not isinstance(self.traffic, str):
+            raise InputError(f"traffic must be a text such as staggered:0.2,0.3, not {self.traffic!r}.")
         asked = matrix(self.traffic, self.tree)
         if self.fresh_traffic and not (isinstance(asked, Pattern) and asked.random):
             raise InputError(f"{self.traffic} is always the same traffic: fresh_traffic needs a random pattern.")
