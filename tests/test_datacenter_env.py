@@ -56,7 +56,7 @@ class TestPromises:
         "arguments",
         [
             {},
-            {"fresh_traffic": True, "reward": "goodput", "traffic": "hotspot"},
+            pytest.param({"fresh_traffic": True, "reward": "goodput", "traffic": "hotspot"}, marks=pytest.mark.slow),
         ],
     )
     def test_check_env_finds_nothing(self, arguments: dict[str, object]) -> None:
