@@ -153,6 +153,8 @@ def settings_of(source: str, owner: str) -> list[Setting]:
     for node, after in zip(found.body, [*found.body[1:], None], strict=True):
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name) or node.value is None:
             continue
+        if ast.unparse(node.value).startswith("field(init=False"):  # follows from the others
+            continue
         name = node.target.id
         about = settings[name].about if name in settings else ""
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):

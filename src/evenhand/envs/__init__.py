@@ -34,6 +34,7 @@ class Own(NamedTuple):
 OWN = {
     "species": Own("evenhand.envs.species:Species", "sea otters and the abalone they eat: protect both"),
     "traffic": Own("evenhand.envs.traffic.env:TrafficEnv", "the lights of a junction with four arms, in SUMO"),
+    "datacenter": Own("evenhand.envs.datacenter.env:Datacenter", "how fast each host of a data centre may send"),
 }
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "traffic-day": ("traffic", {"demand": "day"}),

@@ -26,6 +26,7 @@ else:  # their types are JAX's; whether an environment is one is checked when it
 ENTRY_POINTS = {
     "evenhand/species-v0": "evenhand.envs.gym:SpeciesEnv",
     "evenhand/traffic-v0": "evenhand.envs.traffic.env:TrafficEnv",
+    "evenhand/datacenter-v0": "evenhand.envs.gym:DatacenterEnv",
 }
 
 
@@ -146,6 +147,22 @@ class SpeciesEnv(GymEnv):
         from evenhand.envs.species import Species
 
         super().__init__(Species(**settings), render_mode)
+
+
+class DatacenterEnv(GymEnv):
+    """`evenhand.envs.datacenter.Datacenter` with any of its settings, as "evenhand/datacenter-v0".
+
+    backend: what carries the traffic; so far only "simulated".
+    """
+
+    def __init__(self, render_mode: str | None = None, backend: str = "simulated", **settings: Any) -> None:
+        from evenhand.envs.datacenter import Datacenter
+
+        if backend == "emulated":
+            raise InputError('the emulated network is not there yet: backend must be "simulated".')
+        if backend != "simulated":
+            raise InputError(f'backend must be "simulated", not {backend!r}.')
+        super().__init__(Datacenter(**settings), render_mode)
 
 
 def line_plot(lines: Mapping[str, Any], across: str) -> UInt8[np.ndarray, "height width 3"]:

@@ -1,0 +1,106 @@
+"""How fast the data-centre simulator is: steps per core-second, beside a plain NumPy version of the same equations.
+
+    python benchmarks/datacenter.py [--envs 1 10 64] [--repeats 5] [--traffic staggered:0.2,0.3] [--fresh]
+
+All in one process and in turns, with random rates; every observation is written down, as a policy would need it, and
+every reward kept. CPU-seconds of all threads are counted, after compiling; the median of the repeats is
+printed, with the least and the most. Results go to benchmarks/datacenter.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from datacenter_numpy import DatacenterNumpy
+from evenhand.envs.datacenter import Datacenter
+
+RESULTS = Path(__file__).parent / "datacenter.json"
+NUMPY_STEPS = 2_000
+COMPILED_STEPS = 40_000
+"""Of all environments together, in one measurement."""
+
+
+def numpy_version(env: Datacenter) -> tuple[int, Callable[[], object]]:
+    plain = DatacenterNumpy(env.flows, env.paths, env.reward, env.interval, env.capacity)
+    rates = np.random.default_rng(0).uniform(0, env.capacity, (NUMPY_STEPS, env.tree.hosts))
+
+    def run() -> float:
+        total = plain.reset().sum()
+        for action in rates:
+            observation, reward = plain.step(action)
+            total += observation.sum() + reward.sum()
+        return float(total)
+
+    return NUMPY_STEPS, run
+
+
+def compiled_version(env: Datacenter, N: int) -> tuple[int, Callable[[], object]]:
+    steps = COMPILED_STEPS // N
+    key = jax.random.key(0)
+    actions = jax.random.uniform(key, (steps, N, env.tree.hosts), maxval=env.capacity)
+
+    @jax.jit
+    def run(actions: jax.Array) -> Any:
+        def one(carry: Any, action: jax.Array) -> tuple[Any, jax.Array]:
+            after = env.step(carry[0], action, key)
+            return (after.state, after.observation), after.reward
+
+        start = jax.vmap(env.reset)(jax.random.split(key, N))
+        if N == 1:  # as one environment, not as a batch of one
+            return jax.lax.scan(one, jax.tree.map(lambda x: x[0], start), actions[:, 0])
+        return jax.lax.scan(jax.vmap(one), start, actions)
+
+    jax.block_until_ready(run(actions))
+    return steps * N, lambda: jax.block_until_ready(run(actions))
+
+
+def per_core_second(steps: int, run: Callable[[], object]) -> float:
+    began = time.process_time()
+    run()
+    return steps / (time.process_time() - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--envs", type=int, nargs="+", default=[1, 10, 64])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--traffic", default="staggered:0.2,0.3")
+    parser.add_argument("--fresh", action="store_true", help="draw the traffic of every environment anew")
+    asked = parser.parse_args()
+
+    env = Datacenter(asked.traffic, fresh_traffic=asked.fresh)
+    rows = {"NumPy, 1 environment": numpy_version(env)}
+    rows |= {f"compiled, {N} environment{'s' * (N > 1)}": compiled_version(env, N) for N in asked.envs}
+    measured: dict[str, list[float]] = {name: [] for name in rows}
+    for _ in range(asked.repeats):
+        for name, row in rows.items():
+            measured[name].append(per_core_second(*row))
+    medians = {name: statistics.median(values) for name, values in measured.items()}
+    baseline = medians["NumPy, 1 environment"]
+    for name, values in measured.items():
+        spread = f"{min(values):,.0f} to {max(values):,.0f}"
+        print(f"{name:26} {medians[name]:>12,.0f} steps per core-second ({spread}), {medians[name] / baseline:.0f} ×")
+    record = {
+        "traffic": asked.traffic,
+        "fresh": asked.fresh,
+        "steps per core-second": measured,
+        "jax": version("jax"),
+        "numpy": version("numpy"),
+        "python": platform.python_version(),
+    }
+    RESULTS.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
