@@ -183,7 +183,7 @@ def run_calibrate(asked: Calibrate) -> int:
         [
             f"The largest difference is {worst:.1%}. The controllers are ranked "
             f"{'in the same order' if ranking else 'in another order'} by both.",
-            "Chance in SUMO: half a 95 % interval over its episodes; differences within it mean nothing.",
+            "Chance in SUMO: two deviations of a mean of so many episodes; differences within it mean nothing.",
         ],
     )
     return 0

@@ -10,7 +10,6 @@ from jaxtyping import Float
 
 from evenhand.envs.traffic.policies import FixedCycle, LongestQueue
 from evenhand.errors import InputError
-from evenhand.stats import interval
 
 CONTROLLERS: tuple[Any, ...] = (*(FixedCycle(hold) for hold in range(1, 7)), LongestQueue(), "random")
 SIDE_BY_SIDE = 8
@@ -32,9 +31,11 @@ class Compared(NamedTuple):
 
     @property
     def uncertainty(self) -> Float[np.ndarray, " D"]:
-        """Half the width of a 95 % interval around SUMO's own mean, as a share of it."""
-        bounds = np.array([interval(column) for column in self.sumo.T])
-        return (bounds[:, 1] - bounds[:, 0]) / 2 / self.sumo.mean(axis=0)
+        """How far SUMO's mean may be off by chance, as a share of it: two deviations of a mean of so many episodes.
+
+        How much episodes differ is taken from the stand-in's, of which there are many.
+        """
+        return 2 * self.standin.std(axis=0, ddof=1) / np.sqrt(len(self.sumo)) / self.sumo.mean(axis=0)
 
 
 def compare(
