@@ -112,7 +112,8 @@ STUDIES = {
         "Traffic lights, trained in the stand-in, tested in SUMO",
         "traffic",
         "All policies were trained in the compiled stand-in for SUMO, without any fine-tuning, and then tested in SUMO "
-        "itself. Rewards are minus the seconds that the cars on each arm have waited.",
+        "itself. Rewards are minus the seconds that the cars on each arm have waited. The settings were searched with "
+        "the seeds 0 and 1, which are among these.",
         (("seconds waited, per decision of 14 s, over episodes of 400 decisions", "average", 8, {}),),
         training={"backend": "standin"},
         baselines=("cycle, hold 2", "cycle, hold 3", "cycle, hold 4", "longest queue", "random"),

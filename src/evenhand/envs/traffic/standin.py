@@ -135,7 +135,8 @@ def second(
     dawdling, arriving, wishing = jnp.split(bits, (DAWDLING, DAWDLING + len(MOVEMENTS)))
     cars = moved(at.cars, ahead, green, _bytes(dawdling))
     # Cars that move are further apart than what one drives in a second: at most one of a lane leaves, the oldest.
-    leaves = (_in_slot(cars.position, at.oldest) > LANE_LENGTH + CLEAR) & (_in_slot(cars.position, at.oldest) < NOWHERE)
+    foremost = _in_slot(cars.position, at.oldest)
+    leaves = (foremost > LANE_LENGTH + CLEAR) & (foremost < NOWHERE)
     served = at.served + leaves
     waited = at.waited + jnp.where(leaves, _in_slot(cars.waited, at.oldest), 0.0)
     left = leaves & (np.arange(SLOTS)[:, None] == at.oldest)
