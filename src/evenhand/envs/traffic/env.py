@@ -157,7 +157,7 @@ class TrafficEnv(gymnasium.Env[np.ndarray, Any]):
             return StandinJunction(scenario.demand, scenario.warmed_up)
         from evenhand.envs.traffic.sumo import SumoJunction
 
-        return SumoJunction(scenario.demand, scenario.warmed_up, scenario.horizon, self.roads)
+        return SumoJunction(scenario, self.roads)
 
     def _decide(self, phase: int) -> None:
         """The lights of one decision."""

@@ -15,14 +15,13 @@ from evenhand.envs.traffic.demand import Demand
 from evenhand.envs.traffic.installation import libsumo
 from evenhand.envs.traffic.junction import ARMS, LANES, Car, Counts, Lanes
 from evenhand.envs.traffic.network import ALL_RED, REACH, SIGNAL, Roads, compiled, way_in, way_out
-from evenhand.envs.traffic.timing import LONGEST
+from evenhand.envs.traffic.scenario import Scenario
 from evenhand.errors import InputError
 
 OPTIONS = {
     "step-length": "1",
     "time-to-teleport": "-1",  # else SUMO carries those who wait long through the red light
     "max-depart-delay": "0",  # a car that finds no room goes elsewhere: else a backlog grows without end
-    "keep-after-arrival": str(2 * LONGEST),  # so that those who have left can still be asked how long they waited
     "collision.action": "warn",
     "collision.check-junctions": "true",
     "xml-validation": "never",
@@ -36,20 +35,18 @@ ARM = {arm: i for i, arm in enumerate(ARMS)}
 
 
 class SumoJunction:
-    """One simulation.
+    """One simulation of a scenario, on roads that the environment's setting of this name explains."""
 
-    demand: what cars come. warm_up: seconds before the demand's time begins, in which those come who come first.
-    horizon: the longest that a simulation will last, in seconds; so long SUMO remembers who has waited.
-    """
-
-    def __init__(self, demand: Demand, warm_up: int, horizon: int, roads: Roads = "split") -> None:
+    def __init__(self, scenario: Scenario, roads: Roads = "split") -> None:
         self._sumo: Any = None
         self._lanes = [way_in(roads, lane).name for lane in range(len(LANES))]
-        routes = routes_xml(demand, warm_up, roads)
+        routes = routes_xml(scenario.demand, scenario.warmed_up, roads)
         options = OPTIONS | {
             "net-file": str(compiled(roads)),
             "route-files": str(kept("demand", ".rou.xml", routes, lambda path: _write(path, routes))),
-            "waiting-time-memory": str(horizon + 1),
+            "waiting-time-memory": str(scenario.horizon + 1),
+            # So that those who have left can still be asked how long they waited; longer would slow SUMO down.
+            "keep-after-arrival": str(max(scenario.timing) + 1),
         }
         self._options = [word for name, value in options.items() for word in (f"--{name}", value)]
         self._time = 0
@@ -170,7 +167,7 @@ def _refuse_forks() -> None:
 def routes_xml(demand: Demand, warm_up: int, roads: Roads) -> str:
     """The cars that come: probabilities for each second, on the lane that fits, at the highest speed that is safe.
 
-    The first letter of a car's name is the arm that it comes from.
+    warm_up: seconds before the demand's time begins, in which those come who come first. The first letter of a car's name is the arm that it comes from.
     """
     lines = ["<routes>"]
     for movement in dict.fromkeys(arrivals.movement for arrivals in demand):
