@@ -226,9 +226,9 @@ def page(results: dict[str, Any]) -> str:
         "",
         "Written by `make bench-traffic`. The same junction, demand and fixed cycle (each phase held for "
         f"{14 * HOLD} s) in all rows, {results['decisions']} decisions of 14 simulated seconds in each measurement "
-        f"(fewer for the two slowest), start included; the stand-in runs {BATCH} junctions side by side, and is compiled before. CPU-seconds "
-        f"include the simulators' processes. Each lane is a road of its own for the bare program and for evenhand; "
-        "sumo-rl gets the ordinary roads that its users would draw, and once evenhand's. "
+        f"(fewer for the two slowest), start included; the stand-in runs {BATCH} junctions side by side, and is "
+        "compiled before. CPU-seconds include the simulators' processes. Each lane is a road of its own for the bare "
+        "program and for evenhand; sumo-rl gets the ordinary roads that its users would draw, and once evenhand's. "
         f"Medians of {len(speeds['sumo'])}, taken in turns; the ratios count.",
         "",
         f"{results['machine']}; {versions}. Load average at the end: {results['load']:.1f}.",
