@@ -167,7 +167,9 @@ def _refuse_forks() -> None:
 def routes_xml(demand: Demand, warm_up: int, roads: Roads) -> str:
     """The cars that come: probabilities for each second, on the lane that fits, at the highest speed that is safe.
 
-    warm_up: seconds before the demand's time begins, in which those come who come first. The first letter of a car's name is the arm that it comes from.
+    warm_up: seconds before the demand's time begins, in which those come who come first.
+
+    The first letter of a car's name is the arm that it comes from.
     """
     lines = ["<routes>"]
     for movement in dict.fromkeys(arrivals.movement for arrivals in demand):
