@@ -1,0 +1,68 @@
+"""All hosts' traffic, from one process: packets at the rates that stand in shared memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import signal
+import socket
+import time
+
+from .memory import PACKET, PAYLOAD
+
+SET_DEATH_SIGNAL, SET_TIMER_SLACK = 1, 29
+MOST_LATE = 0.05
+"""Seconds: what could not be sent for longer is given up."""
+ORDERS = 64
+
+
+def send_for_ever(
+    sockets: list[socket.socket], shared: dict[str, memoryview], packets_a_second: float, seed: int, parent: int
+) -> None:
+    """The life of the sender; it dies with its parent.
+
+    packets_a_second: what one flow may send at most.
+    """
+    libc = ctypes.CDLL(None)
+    libc.prctl(SET_DEATH_SIGNAL, signal.SIGKILL)
+    libc.prctl(SET_TIMER_SLACK, 1)
+    if os.getppid() != parent:  # it died before the first line above
+        return
+    flows = range(len(sockets))
+    luck = random.Random(seed)
+    # Flows that are always served in the same order would keep it at a full queue too: the first would get all.
+    orders = [luck.sample(flows, len(sockets)) for _ in range(ORDERS)]
+    credit = [luck.uniform(0, PACKET) for _ in flows]
+    rates, requested, sent, ticked = shared["rates"], shared["requested"], shared["sent"], shared["ticked"]
+    send = [out.send for out in sockets]
+    payload = bytes(PAYLOAD)
+    tick = max(1e-4, 0.5 / packets_a_second)
+    clock, sleep = time.monotonic, time.sleep
+    before = clock()
+    turn = 0
+    while True:
+        now = clock()
+        elapsed, before = now - before, now
+        turn = (turn + 1) % ORDERS
+        for flow in orders[turn]:
+            rate = rates[flow]
+            wanted = rate * elapsed
+            requested[flow] += wanted
+            have = credit[flow] + wanted
+            if have >= PACKET:
+                have = min(have, PACKET + rate * MOST_LATE)
+                count = 0
+                while have >= PACKET:
+                    try:
+                        send[flow](payload, socket.MSG_DONTWAIT)
+                    except (BlockingIOError, OSError):  # no memory for it: given up
+                        have %= PACKET
+                        break
+                    have -= PACKET
+                    count += 1
+                sent[flow] += count
+            credit[flow] = have
+        ticked[0] = now
+        left = tick - (clock() - now)
+        sleep(left if left > 0 else 0)
