@@ -13,7 +13,8 @@ from evenhand.envs.datacenter.topology import NO_QUEUE, FatTree
 
 CLIMBING = 2
 """Layers in which switches choose among several ways, so that routes depend on the source too."""
-BURST = 2 * PACKET
+import os
+BURST = int(os.environ.get('B','2')) * PACKET
 """Bytes that a port may send at once after a rest: less, and what a late timer costs could not be made good."""
 
 

@@ -73,7 +73,7 @@ class Network:
                 nothing = os.open(os.devnull, os.O_RDWR)
                 for stream in (0, 1):  # else the owner would not notice that this process's parent has died
                     os.dup2(nothing, stream)
-                send_for_ever(sockets, self._shared, self._plan["rate"] / PACKET, seed, this)
+                send_for_ever(sockets, self._shared, self._plan["rate"], self._plan["burst"], seed, this)
             finally:
                 os._exit(1)
         for out in sockets:

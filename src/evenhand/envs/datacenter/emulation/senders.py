@@ -12,17 +12,17 @@ import time
 from .memory import PACKET, PAYLOAD
 
 SET_DEATH_SIGNAL, SET_TIMER_SLACK = 1, 29
-MOST_LATE = 0.05
-"""Seconds: what could not be sent for longer is given up."""
 ORDERS = 64
 
 
 def send_for_ever(
-    sockets: list[socket.socket], shared: dict[str, memoryview], packets_a_second: float, seed: int, parent: int
+    sockets: list[socket.socket], shared: dict[str, memoryview], rate: float, burst: float, seed: int, parent: int
 ) -> None:
     """The life of the sender; it dies with its parent.
 
-    packets_a_second: what one flow may send at most.
+    rate, burst: of a port, in bytes a second and in bytes. What could not be sent in the time in which a port saves up
+        its burst is given up: with more than that, a moment in which this process did not run would leave a backlog
+        at every port that gets just what it can send, for the rest of the episode.
     """
     libc = ctypes.CDLL(None)
     libc.prctl(SET_DEATH_SIGNAL, signal.SIGKILL)
@@ -37,7 +37,7 @@ def send_for_ever(
     rates, requested, sent, ticked = shared["rates"], shared["requested"], shared["sent"], shared["ticked"]
     send = [out.send for out in sockets]
     payload = bytes(PAYLOAD)
-    tick = max(1e-4, 0.5 / packets_a_second)
+    tick, most_late = max(1e-4, 0.5 * PACKET / rate), burst / rate
     clock, sleep = time.monotonic, time.sleep
     before = clock()
     turn = 0
@@ -46,12 +46,12 @@ def send_for_ever(
         elapsed, before = now - before, now
         turn = (turn + 1) % ORDERS
         for flow in orders[turn]:
-            rate = rates[flow]
-            wanted = rate * elapsed
+            wish = rates[flow]
+            wanted = wish * elapsed
             requested[flow] += wanted
             have = credit[flow] + wanted
             if have >= PACKET:
-                have = min(have, PACKET + rate * MOST_LATE)
+                have = min(have, PACKET + wish * most_late)
                 count = 0
                 while have >= PACKET:
                     try:
