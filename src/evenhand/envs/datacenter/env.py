@@ -29,7 +29,6 @@ from evenhand.errors import InputError
 from evenhand.types import Box, PRNGKey, Step
 from evenhand.welfare import GGF
 
-
 GOODPUT = "goodput (Mbit/s)"
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import mmap
 import os
 import subprocess
 import sys
-import time
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ from jaxtyping import Float64, UInt64
 
 from evenhand.envs.datacenter.emulation import netlink
 from evenhand.envs.datacenter.emulation.child import OWNER_DIED, SENDER_DIED
-from evenhand.envs.datacenter.emulation.memory import COUNTS, PACKET, Layout
+from evenhand.envs.datacenter.emulation.memory import COUNTS, Layout
 from evenhand.errors import InputError
 
 START = "import sys; sys.path.append(sys.argv.pop()); from emulation.child import run; run()"
@@ -104,8 +104,8 @@ class Network:
     def _reading(self) -> Reading:
         shared = self._shared
         read = float(shared["read"][0])
-        # What a sender that is not at work at all should have sent since.
-        idle = max(0.0, read - max(float(shared["ticked"][0]), 0.0)) if shared["ticked"][0] else 0.0
+        ticked = float(shared["ticked"][0])
+        idle = max(0.0, read - ticked) if ticked else 0.0  # a sender that hangs should have sent something all the same
         return Reading(
             read,
             shared["requested"] + idle * shared["rates"],
@@ -150,10 +150,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     """The end of its input is the end of the process."""
     for stream in (process.stdin, process.stdout):
         if stream is not None:
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 stream.close()
-            except BrokenPipeError:
-                pass
     try:
         process.wait(2.0)
     except subprocess.TimeoutExpired:
@@ -186,8 +184,8 @@ def explained(code: int, said: str, about: str) -> str:
     if about.startswith("/proc/sys"):
         return (
             f"{about} cannot be set: {said}. Here routers drop what did not come by the way back (rp_filter = 1), and "
-            "it cannot be changed in a container with a read-only /proc/sys: `sudo sysctl net.ipv4.conf.all.rp_filter=2` "
-            "on the machine itself allows it."
+            "that cannot be changed in a container with a read-only /proc/sys. On the machine itself `sudo sysctl "
+            "net.ipv4.conf.all.rp_filter=2` allows it."
         )
     return f"the emulated network could not be made ({about}): {said}."
 
@@ -216,8 +214,3 @@ def _what_forbids_it() -> str:
         "No setting of the kernel forbids it, so that it is probably a container: start it with "
         "`--security-opt seccomp=unconfined`, or run outside of it."
     )
-
-
-def now() -> float:
-    """The clock of the readings."""
-    return time.monotonic()

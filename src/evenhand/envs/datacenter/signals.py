@@ -20,9 +20,7 @@ ROUNDING = 1e-5
 """Bounds are wider by this share: float32 may round upwards."""
 
 
-def observed(
-    queues: Queues, rates: Float[Array, " H"], port: Port, steady: float = STEADY
-) -> Float[Array, " O"]:
+def observed(queues: Queues, rates: Float[Array, " H"], port: Port, steady: float = STEADY) -> Float[Array, " O"]:
     """Of each queue, layer by layer: backlog / limit; then of each the sign of its change; packets over limit; drops.
 
     At the end, the rates in force, in Mbit/s.

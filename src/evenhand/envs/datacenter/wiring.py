@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from evenhand.envs.datacenter.emulation.memory import PACKET
-from evenhand.envs.datacenter.simulator import Port
+from evenhand.envs.datacenter.simulator import PACKET, Port
 from evenhand.envs.datacenter.topology import NO_QUEUE, FatTree
 
 CLIMBING = 2
 """Layers in which switches choose among several ways, so that routes depend on the source too."""
-import os
-BURST = int(os.environ.get('B','2')) * PACKET
-"""Bytes that a port may send at once after a rest: less, and what a late timer costs could not be made good."""
+BURST = 6
+"""Packets that a port may send at once after a rest: with less, what a late timer costs could not be made good."""
 
 
 def address(tree: FatTree, host: int) -> str:
@@ -23,11 +21,20 @@ def address(tree: FatTree, host: int) -> str:
     return f"10.{host // tree.half + 1}.0.{host % tree.half + 1}"
 
 
-def plan(tree: FatTree, paths: Int[np.ndarray, "H H 5"], port: Port, bytes_a_second: float, flows: int) -> Any:
+def plan(
+    tree: FatTree,
+    paths: Int[np.ndarray, "H H 5"],
+    port: Port,
+    capacity: float | int,
+    flows: int,
+    time_scale: float | int = 1,
+) -> Any:
     """What `evenhand.envs.datacenter.emulation.fabric` is to make.
 
-    bytes_a_second: of every link, as it really is.
+    time_scale: how many times faster it is to be.
     """
+    # Twice the size, half the work: at several times the pace the machine would not keep up with usual packets.
+    packet = PACKET if time_scale <= 1 else 2 * PACKET
     nodes = {f"host {host}": host for host in range(tree.hosts)}
     for host in range(tree.hosts):  # so that every host's only port is its first
         nodes.setdefault(tree.ends(4 * tree.hosts + host)[0], len(nodes))
@@ -57,8 +64,9 @@ def plan(tree: FatTree, paths: Int[np.ndarray, "H H 5"], port: Port, bytes_a_sec
         "links": links,
         "queues": queues,
         "routes": [[*key, way] for key, way in routes.items()],
-        "rate": round(bytes_a_second),
-        "burst": BURST,
+        "packet": packet,
+        "rate": round(capacity * 1e6 / 8 * time_scale),
+        "burst": BURST * packet,
         "limit": round(port.limit),
         "flows": flows,
     }

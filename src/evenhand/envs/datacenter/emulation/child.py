@@ -17,7 +17,7 @@ import time
 from typing import Any
 
 from .fabric import Fabric
-from .memory import PACKET, Layout
+from .memory import Layout
 from .senders import send_for_ever
 
 SENDER_DIED, OWNER_DIED = 3, 4
@@ -29,7 +29,7 @@ class Network:
 
     def __init__(self, plan: dict[str, Any], memory: int) -> None:
         self._layout = Layout(plan["flows"], len(plan["queues"]))
-        self._shared = self._layout.views(memoryview(mmap.mmap(memory, self._layout.size)))
+        self._shared: Any = self._layout.views(memoryview(mmap.mmap(memory, self._layout.size)))
         self._plan = plan
         self._fabric = Fabric(plan)
         self._flows: list[list[int]] | None = None
@@ -73,7 +73,8 @@ class Network:
                 nothing = os.open(os.devnull, os.O_RDWR)
                 for stream in (0, 1):  # else the owner would not notice that this process's parent has died
                     os.dup2(nothing, stream)
-                send_for_ever(sockets, self._shared, self._plan["rate"], self._plan["burst"], seed, this)
+                plan = self._plan
+                send_for_ever(sockets, self._shared, plan["packet"], plan["rate"], plan["burst"], seed, this)
             finally:
                 os._exit(1)
         for out in sockets:
@@ -92,7 +93,7 @@ class Network:
 def main(memory: int, owner: int) -> int:
     """Make the network that the first line describes, and answer all others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the owner's to handle
-    commands = _lines(owner)
+    commands = _Lines(owner)
     network = None
     for line in commands:
         try:
@@ -106,11 +107,11 @@ def main(memory: int, owner: int) -> int:
         os.write(1, json.dumps(answer).encode() + b"\n")
         if "error" in answer:
             return 1
-        commands.sender = network.sender[1] if network.sender else None
+        commands.sender = network.sender[1] if network is not None and network.sender else None
     return commands.why
 
 
-class _lines:
+class _Lines:
     """What comes in, line by line, until there is no more to come or somebody has died."""
 
     def __init__(self, owner: int) -> None:
@@ -119,7 +120,7 @@ class _lines:
         self._owner = owner
         self._heard = b""
 
-    def __iter__(self) -> _lines:
+    def __iter__(self) -> _Lines:
         return self
 
     def __next__(self) -> str:

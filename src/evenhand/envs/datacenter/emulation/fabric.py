@@ -8,6 +8,7 @@ The plan of a network, as JSON can hold it:
     queues    [node, port] of each port that has a rate and a queue, in the order in which they are read
     routes    [node, source or null, destination, port]: by which port a node sends what goes there; with a source,
               only what comes from there
+    packet    bytes of every packet, with all headers
     rate      bytes a second of each of these ports
     burst     bytes that it may send at once after a rest
     limit     bytes of its queue
@@ -23,7 +24,7 @@ import struct
 from typing import Any
 
 from . import netlink
-from .memory import PAYLOAD
+from .memory import ETHERNET
 
 NEW_USER, NEW_NET = 0x10000000, 0x40000000
 FIRST_INDEX = 2
@@ -31,7 +32,6 @@ FIRST_INDEX = 2
 FIRST_PORT = 10_000
 MAC = bytes.fromhex("020000000001")
 """The same at both ends of every cable: without ARP an interface takes its own for that of the other end."""
-MTU = PAYLOAD + 28
 OWN = "192.0.2.1"
 """An address for every port of a switch, set aside for documentation; some kernels pass on nothing without one."""
 SO_ATTACH_FILTER, SO_MEMINFO = 26, 55
@@ -80,8 +80,9 @@ class Fabric:
 
     def _connect(self) -> None:
         of_node: dict[int, list[netlink.Message]] = {}
+        mtu = self.plan["packet"] - ETHERNET
         for node, port, other, far_port in self.plan["links"]:
-            cable = netlink.veth(FIRST_INDEX + port, FIRST_INDEX + far_port, self.namespaces[other], MAC, MTU)
+            cable = netlink.veth(FIRST_INDEX + port, FIRST_INDEX + far_port, self.namespaces[other], MAC, mtu)
             of_node.setdefault(node, []).append(cable)
         for node, messages in of_node.items():
             self.links[node].do(messages)

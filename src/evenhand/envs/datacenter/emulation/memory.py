@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-PACKET = 1500
-"""Bytes of a packet on its way, with the headers of Ethernet (14), IP (20) and UDP (8): what the kernel's queues count."""
-PAYLOAD = PACKET - 14 - 20 - 8
+ETHERNET, HEADERS = 14, 14 + 20 + 8
+"""Bytes of a packet that are headers: of Ethernet, and of all including IP and UDP. The kernel's queues count them."""
 COUNTS = 6
 """Numbers that are read of each queue: see `netlink.Counts`."""
 
@@ -39,7 +38,7 @@ class Layout(NamedTuple):
         """Bytes of it all."""
         return 8 * (4 * self.flows + self.queues * COUNTS + 2)
 
-    def views(self, memory: memoryview) -> dict[str, memoryview]:
+    def views(self, memory: Any) -> dict[str, Any]:
         """The arrays, without NumPy."""
         return {
             name: memory[start : start + 8 * length].cast("B").cast(kind)

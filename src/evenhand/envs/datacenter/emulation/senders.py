@@ -8,18 +8,26 @@ import random
 import signal
 import socket
 import time
+from typing import Any
 
-from .memory import PACKET, PAYLOAD
+from .memory import HEADERS
 
 SET_DEATH_SIGNAL, SET_TIMER_SLACK = 1, 29
 ORDERS = 64
 
 
 def send_for_ever(
-    sockets: list[socket.socket], shared: dict[str, memoryview], rate: float, burst: float, seed: int, parent: int
+    sockets: list[socket.socket],
+    shared: Any,
+    packet: int,
+    rate: float,
+    burst: float,
+    seed: int,
+    parent: int,
 ) -> None:
     """The life of the sender; it dies with its parent.
 
+    packet: its bytes, with all headers.
     rate, burst: of a port, in bytes a second and in bytes. What could not be sent in the time in which a port saves up
         its burst is given up: with more than that, a moment in which this process did not run would leave a backlog
         at every port that gets just what it can send, for the rest of the episode.
@@ -33,11 +41,11 @@ def send_for_ever(
     luck = random.Random(seed)
     # Flows that are always served in the same order would keep it at a full queue too: the first would get all.
     orders = [luck.sample(flows, len(sockets)) for _ in range(ORDERS)]
-    credit = [luck.uniform(0, PACKET) for _ in flows]
+    credit = [luck.uniform(0, packet) for _ in flows]
     rates, requested, sent, ticked = shared["rates"], shared["requested"], shared["sent"], shared["ticked"]
     send = [out.send for out in sockets]
-    payload = bytes(PAYLOAD)
-    tick, most_late = max(1e-4, 0.5 * PACKET / rate), burst / rate
+    payload = bytes(packet - HEADERS)
+    tick, most_late = max(1e-4, 0.5 * packet / rate), burst / rate
     clock, sleep = time.monotonic, time.sleep
     before = clock()
     turn = 0
@@ -50,16 +58,16 @@ def send_for_ever(
             wanted = wish * elapsed
             requested[flow] += wanted
             have = credit[flow] + wanted
-            if have >= PACKET:
-                have = min(have, PACKET + wish * most_late)
+            if have >= packet:
+                have = min(have, packet + wish * most_late)
                 count = 0
-                while have >= PACKET:
+                while have >= packet:
                     try:
                         send[flow](payload, socket.MSG_DONTWAIT)
                     except (BlockingIOError, OSError):  # no memory for it: given up
-                        have %= PACKET
+                        have %= packet
                         break
-                    have -= PACKET
+                    have -= packet
                     count += 1
                 sent[flow] += count
             credit[flow] = have
