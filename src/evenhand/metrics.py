@@ -90,10 +90,10 @@ def spread(name: str, v: Any) -> dict[str, float]:
     """What each user got, in four numbers that are named after it."""
     v = _read(v)
     return {
-        f"{name}, average": float(v.mean()),
-        f"{name}, minimum": float(v.min()),
-        f"{name}, maximum": float(v.max()),
-        f"{name}, CV": float(cv(v)),
+        f"{name} average": float(v.mean()),
+        f"{name} minimum": float(v.min()),
+        f"{name} maximum": float(v.max()),
+        f"{name} CV": float(cv(v)),
     }
 
 

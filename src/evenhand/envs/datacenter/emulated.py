@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from functools import lru_cache
@@ -33,8 +32,8 @@ LAG = 0.002
 """Seconds by which the sender may be behind at any moment."""
 WRAP = 2**32
 """The kernel's counters have 32 bits."""
-SENT, LATE = "sent of what was requested", "seconds that rates came too late"
-BEHIND = "steps in which the senders were behind"
+SENT, BEHIND, LATE = "sent / requested", "steps behind", "seconds late"
+"""In summaries: of what the senders were asked for; steps in which that was too little; by how much rates came late."""
 
 
 class EmulatedEnv(gymnasium.Env[np.ndarray, Any]):
@@ -230,8 +229,6 @@ class EmulatedEnv(gymnasium.Env[np.ndarray, Any]):
                 f"the senders sent only {share:.0%} of what they were asked to: the machine is too busy or too slow "
                 "for this network, and what was seen in this step is not what the rates would have led to."
             )
-            if not self._steps_behind:
-                logging.getLogger("evenhand").warning("step %d: %s", self._steps, info["warning"])
             self._steps_behind += 1
         return info
 

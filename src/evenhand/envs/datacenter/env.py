@@ -29,7 +29,8 @@ from evenhand.errors import InputError
 from evenhand.types import Box, PRNGKey, Step
 from evenhand.welfare import GGF
 
-GOODPUT = "goodput (Mbit/s)"
+GOODPUT = "goodput"
+"""Of each host, in Mbit/s."""
 
 
 class DatacenterState(NamedTuple):
