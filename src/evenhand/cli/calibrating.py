@@ -37,7 +37,7 @@ class Calibrate:
     stand-in; the table says how long the cars of each direction wait, and by how much the stand-in is off.
 
     datacenter: six policies set the rates of the hosts of an emulated network (docs/datacenter.md), with
-    three traffic matrices; the same rates are given to the simulator. The table has
+    three traffic matrices, and those of the simulator; each sees what it has led to. The table has
         queue        mean difference of the fullest queue, as a share of its limit; at most 0.02
         correlation  of the fullest queue in both over time, where it varies; at least 0.99
         reward       mean difference of a host's reward in a step, on its scale of 10; at most 0.2

@@ -1,10 +1,9 @@
-"""How close the data centre's simulator comes to real queues: the same rates in both, step by step."""
+"""How close the data centre's simulator comes to real queues: the same policies in both, step by step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,7 +143,7 @@ def compare(
             hosts, queues, capacity = env.model.tree.hosts, env.model.tree.queues, float(env.model.capacity)
             for policy in (*constant, RandomRates(hosts, capacity, seed), BackOff(hosts, queues, capacity)):
                 say(f"{matrix}: {policy.name}")
-                tries = []
+                tries: list[Compared] = []
                 while not tries or (tries[-1].disturbed and len(tries) < TRIES):
                     tries.append(_compared(env, matrix, policy, seed, len(tries) + 1))
                 yield min(tries, key=lambda found: (found.late > 0, -found.sent))
@@ -155,38 +154,42 @@ def compare(
 def _compared(env: Any, matrix: str, policy: Any, seed: int, tries: int) -> Compared:
     from evenhand.envs.datacenter.emulated import LATE, SENT
 
-    observation, info = env.reset(seed=seed)
     queues, capacity = env.model.tree.queues, env.model.capacity
-    rates, rows, truncated = [], [], False
+    observation, info = env.reset(seed=seed)
+    rates: list[Any] = []
+    rows: list[Any] = []
+    truncated = False
     while not truncated:
-        rates.append(np.clip(policy.decide(observation, len(rates)), 0, capacity).astype(np.float32))
+        rates.append(chosen(policy, observation, len(rates), capacity))
         observation, reward, _, truncated, info = env.step(rates[-1])
         rows.append((observation[:queues].max(), reward, info["dropped"], info["delivered"]))
-    real = Course(*(np.array(column, float) for column in zip(*rows, strict=True)))
     packets = float(np.sum(rates)) * 1e6 / 8 * env.model.interval / 1500
     summary = info["summary"]
-    model = simulated(env.model, np.array(rates))
-    return Compared(matrix, policy.name, real, model, packets, summary[SENT], summary[LATE], tries)
+    return Compared(
+        matrix, policy.name, _course(rows), simulated(env.model, policy), packets, summary[SENT], summary[LATE], tries
+    )
 
 
-def simulated(model: Any, rates: Float[np.ndarray, "T H"]) -> Course:
-    """What the simulator makes of given rates."""
+def simulated(model: Any, policy: Any) -> Course:
+    """An episode of the simulator."""
     import jax
 
-    found = jax.device_get(jax.jit(partial(_course, model))(rates))
-    return Course(*(np.asarray(column, float) for column in found))
-
-
-def _course(model: Any, rates: Any) -> Any:
-    import jax
-
+    key, step = jax.random.key(0), jax.jit(model.step)
     queues = model.tree.queues
-    key = jax.random.key(0)
+    state, observation = model.reset(key)
+    rows = []
+    for number in range(model.episode_steps):
+        after = step(state, chosen(policy, np.asarray(observation), number, model.capacity), key)
+        state, observation = after.state, np.asarray(after.observation)
+        dropped = observation[3 * queues : 4 * queues].sum()
+        rows.append((observation[:queues].max(), after.reward, dropped, state.delivered))
+    return _course(rows)
 
-    def one(state: Any, action: Any) -> tuple[Any, Any]:
-        step = model.step(state, action, key)
-        seen = step.observation
-        row = (seen[:queues].max(), step.reward, seen[3 * queues : 4 * queues].sum(), step.state.delivered)
-        return step.state, row
 
-    return jax.lax.scan(one, model.reset(key)[0], rates)[1]
+def chosen(policy: Any, observation: Any, step: int, capacity: float | int) -> Float[np.ndarray, " H"]:
+    """The rates that a policy chooses for what it sees."""
+    return np.clip(policy.decide(observation, step), 0, capacity).astype(np.float32)
+
+
+def _course(rows: list[Any]) -> Course:
+    return Course(*(np.array(column, float) for column in zip(*rows, strict=True)))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float, Float32, Int
@@ -34,6 +35,15 @@ WRAP = 2**32
 """The kernel's counters have 32 bits."""
 SENT, BEHIND, LATE = "sent / requested", "steps behind", "seconds late"
 """In summaries: of what the senders were asked for; steps in which that was too little; by how much rates came late."""
+
+
+class Passing(NamedTuple):
+    """Of each queue, the bytes that waited before and after a step, and those that were sent and dropped in it."""
+
+    before: Float32[Any, "5 Q"]
+    after: Float32[Any, "5 Q"]
+    sent: Float32[Any, "5 Q"]
+    dropped: Float32[Any, "5 Q"]
 
 
 class EmulatedEnv(gymnasium.Env[np.ndarray, Any]):
@@ -97,7 +107,7 @@ class EmulatedEnv(gymnasium.Env[np.ndarray, Any]):
         self._due: float | None = None
         self._missing, self._late = 0.0, 0.0
         self._states: list[DatacenterState] = []
-        nothing = [np.zeros_like(self._fill) for _ in Queues._fields]
+        nothing = Passing(*(np.zeros_like(self._fill) for _ in Passing._fields))
         observation, _ = self._signals(nothing, self._rates, self._fill, np.zeros(hosts, np.float32), self._route.queue)
         self._remember(np.zeros(hosts))
         self._begun = True
@@ -121,14 +131,17 @@ class EmulatedEnv(gymnasium.Env[np.ndarray, Any]):
             raise
         self._before = after
         self._steps += 1
-        delivered, queues = self._delivered(before, after), self._queues(before, after)
+        delivered, passing = self._delivered(before, after), self._passed(before, after)
         observation, reward = self._signals(
-            queues, self._rates, self._fill, delivered.astype(np.float32), self._route.queue
+            passing, self._rates, self._fill, delivered.astype(np.float32), self._route.queue
         )
-        self._fill = np.asarray(queues[0] / self.model.port.limit, np.float32)
+        self._fill = np.asarray(passing.after / self.model.port.limit, np.float32)
         self._goodput += delivered
         self._remember(delivered)
-        info = self._info(before, after, late) | {"delivered": delivered, "dropped": float(queues[3].sum())}
+        info = self._info(before, after, late) | {
+            "delivered": delivered,
+            "dropped": float(passing.dropped.sum()) / PACKET,
+        }
         truncated = self._steps >= self.model.episode_steps
         if truncated:
             self._network.rates[:] = 0.0
@@ -202,18 +215,12 @@ class EmulatedEnv(gymnasium.Env[np.ndarray, Any]):
         seconds = (after.time - before.time) * self.time_scale
         return np.asarray(of_host * (self._packet * 8 / 1e6 / seconds))
 
-    def _queues(self, before: Reading, after: Reading) -> list[Float32[np.ndarray, "5 Q"]]:
-        """The same as the simulator's `Queues`, in packets of the usual size."""
+    def _passed(self, before: Reading, after: Reading) -> Passing:
+        """What passed each queue, in bytes."""
         old, new = (dict(zip(Counts._fields, reading.counts.T.astype(int), strict=True)) for reading in (before, after))
         sent, dropped = ((new[what] - old[what]) % WRAP * self._packet for what in ("packets", "drops"))
-        backlog, change = new["waiting"], new["waiting"] - old["waiting"]
-        # The kernel's own count has several looks for one packet, even for one that waits for the blink of an eye: the
-        # simulator's rule is applied to what it counts of packets instead.
-        waiting, still = (np.maximum(0.0, bytes_ - STEADY * self._packet) for bytes_ in (old["waiting"], backlog))
-        arrived = (sent + dropped + change).astype(float)
-        over = sent * np.asarray(busy(arrived, waiting, still, self.model.port.service))
-        columns = (backlog, change, over / PACKET, dropped / PACKET)
-        return [np.asarray(column, np.float32).reshape(len(LAYERS), -1) for column in columns]
+        columns = (old["waiting"], new["waiting"], sent, dropped)
+        return Passing(*(np.asarray(column, np.float32).reshape(len(LAYERS), -1) for column in columns))
 
     def _info(self, before: Reading, after: Reading, late: float) -> dict[str, Any]:
         """How well the machine kept up."""
@@ -268,13 +275,26 @@ def _signals(model: Datacenter, packet: int) -> Any:
     """The observation and the reward, compiled: the time that they take is time in which the last rates go on."""
 
     def of(
-        queues: list[Float[Any, "5 Q"]],
+        passing: Passing,
         rates: Float[Any, " H"],
         fill: Float[Any, "5 Q"],
         delivered: Float[Any, " H"],
         queue: Int[Any, "5 F"],
     ) -> tuple[Any, Any]:
-        seen = observed(Queues(*queues), rates, model.port, STEADY * packet)
+        seen = observed(_queues(passing, packet, model.port.service), rates, model.port, STEADY * packet)
         return seen, rewarded(model.reward, rates, fill, delivered, model.route._replace(queue=queue))
 
     return jax.jit(of)
+
+
+def _queues(passing: Passing, packet: int, service: float) -> Queues:
+    """As the simulator has them, in packets of the usual size.
+
+    The kernel's own count of packets over limit has several looks for one packet, even for one that waits for the
+    blink of an eye: the simulator's rule is applied to what it counts of packets instead.
+    """
+    before, after, sent, dropped = passing
+    change = after - before
+    waiting, still = (jnp.maximum(0.0, backlog - STEADY * packet) for backlog in (before, after))
+    over = sent * busy(sent + dropped + change, waiting, still, service)
+    return Queues(after, change, over / PACKET, dropped / PACKET)
