@@ -9,6 +9,7 @@ import mmap
 import os
 import subprocess
 import sys
+import time
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -159,6 +160,34 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
     if process.stderr is not None:
         process.stderr.close()
+
+
+def trial() -> float:
+    """Make a switch with two hosts, let one send at twice the rate of its port, and say what arrives of that rate."""
+    rate, seconds = 1_250_000, 0.3
+    addresses = ["10.1.0.1", "10.1.0.2"]
+    network = Network(
+        {
+            "nodes": 3,
+            "hosts": addresses,
+            "links": [[2, 0, 0, 0], [2, 1, 1, 0]],
+            "queues": [[2, 1]],
+            "routes": [[2, None, address, port] for port, address in enumerate(addresses)],
+            "packet": 1500,
+            "rate": rate,
+            "burst": 9000,
+            "limit": 400_000,
+            "flows": 1,
+        }
+    )
+    try:
+        before = network.begin([[0, 1]], 0)
+        network.rates[:] = 2 * rate
+        time.sleep(seconds)
+        after = network.read()
+    finally:
+        network.close()
+    return float(after.delivered[0] - before.delivered[0]) * 1500 / (rate * (after.time - before.time))
 
 
 # Where it cannot be
