@@ -31,12 +31,13 @@ PATIENCE = 60
 class Doctor:
     """Say what this machine can run, by trying it, and what to do where it cannot.
 
-    learning     JAX, with which everything is trained
-    sumo         the simulator of the traffic lights: a junction is simulated for a moment
-    emulated     the data centre's network on real queues: a small one is made, and packets are sent through it
-    mo           the environments of MO-Gymnasium
-    ray          several machines; nothing of evenhand uses it yet
-    chromium     a browser for pages of results; any other will do
+    It tries these:
+        learning  JAX, with which everything is trained
+        sumo      the simulator of the traffic lights: a junction is simulated for a moment
+        emulated  the data centre's network on real queues: a small one is made and used
+        mo        the environments of MO-Gymnasium
+        ray       several machines; nothing of evenhand uses it yet
+        chromium  a browser for pages of results; any other will do
 
     The exit code is 0; with names it is 1 if one of them cannot be run.
 
@@ -116,11 +117,12 @@ def _emulated() -> Finding:
     if share < 0.5:
         return Finding("error", title, "a small network was made, but hardly anything arrives in it: a firewall?")
     few = _count() < 2
+    without = " without root" if os.geteuid() else ""
     pace = " With one processor it will often be late." if few else ""
     return Finding(
         "warning" if few else "fine",
         title,
-        f"a small one was made without root, and {share:.0%} of the packets arrived at its set rate.{pace}",
+        f"a small one was made{without}, and packets arrived at {share:.0%} of the rate that was set.{pace}",
     )
 
 
