@@ -436,14 +436,10 @@ class TestEnvironment:
 
     @pytest.mark.filterwarnings("ignore:.*The reward returned by `step..` must be a float:UserWarning")
     @pytest.mark.filterwarnings("ignore:.*we recommend using a symmetric and normalized space:UserWarning")
-    @pytest.mark.filterwarnings("ignore:.*step.*deterministic.*:UserWarning")
     def test_gymnasium_accepts_it(self, emulated: Any) -> None:
-        """But for the steps that it compares bit by bit: two runs on a real network never are."""
         env = emulated(time_scale=4, render_mode="rgb_array")
-        try:
-            gymnasium_check(env, skip_render_check=True)
-        except AssertionError as error:
-            assert "step observations are not equal" in str(error) or "Deterministic step" in str(error)  # noqa: PT017
+        assert env.spec.nondeterministic
+        gymnasium_check(env, skip_render_check=True)
         env.reset(seed=0)
         env.step(np.full(16, 5, np.float32))
         assert env.render().shape[2] == 3
@@ -476,10 +472,10 @@ class TestEnvironment:
         for _ in range(20):
             observation, reward, *_, info = env.step(np.full(16, 10, np.float32))
         assert observation[:80].max() > 0.97
-        np.testing.assert_allclose(reward, 10 * (1 - 2 * observation[:80].max()), atol=0.5)
+        assert -10 <= reward.min() == reward.max() < -9
         assert observation[240:320].sum() == pytest.approx(info["dropped"], rel=0.05)
         assert info["dropped"] > 100
-        assert observation[160:240].max() == pytest.approx(41.7, rel=0.2)  # full ports send packets all the time
+        assert 25 < observation[160:240].max() < 42  # full ports send packets all the time, 41.7 in a step
         again, _ = env.reset()
         assert not again[:320].any()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -84,9 +85,20 @@ class EmulatedEnv(gymnasium.Env[np.ndarray, Any]):
         self.objectives = model.objectives
         self.reward_dim = len(model.objectives)
         self.baselines = model.baselines
+        self._spec: Any = None
         self._plan: dict[str, Any] | None = None
         self._network: Network | None = None
         self._begun = False
+
+    @property
+    def spec(self) -> Any:
+        """What Gymnasium knows of it."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: Any) -> None:
+        """Two episodes on a real network are never the same, whatever was registered."""
+        self._spec = None if spec is None else replace(spec, nondeterministic=True)
 
     # --- episodes
 
