@@ -102,8 +102,10 @@ class Fabric:
             messages.append(todo)
         for node, port in plan["queues"]:
             messages[node] += netlink.port(FIRST_INDEX + port, plan["rate"], plan["burst"], plan["limit"])
-        for host in range(hosts):
-            messages[host].append(netlink.route(None, indices[host][0]))
+        for node, own in enumerate(indices):
+            # Of a host the only way. Of a switch none that is ever taken: but where rp_filter is 2, a packet is passed
+            # on only if there is some way back to its source.
+            messages[node].append(netlink.route(None, own[0]))
         tables: dict[tuple[int, str], int] = {}
         for node, source, destination, port in plan["routes"]:
             table = netlink.MAIN_TABLE
