@@ -36,13 +36,14 @@ class Calibrate:
     traffic: fixed cycles, longest queue first and random phases are played in SUMO and in its compiled
     stand-in; the table says how long the cars of each direction wait, and by how much the stand-in is off.
 
-    datacenter: six policies set the rates of the hosts of an emulated network (docs/datacenter.md), with
-    three traffic matrices, and those of the simulator; each sees what it has led to. The table has
+    datacenter: six policies control the hosts of an emulated network (docs/datacenter.md), and those of
+    the simulator, with three traffic matrices. The table has
         queue        mean difference of the fullest queue, as a share of its limit; at most 0.02
         correlation  of the fullest queue in both over time, where it varies; at least 0.99
         reward       mean difference of a host's reward in a step, on its scale of 10; at most 0.2
         dropped      by which share more packets were dropped on the emulated network; at most 10 %
         delivered    by which share more arrived there; at most 3 %, or 10 % in overload
+
     It takes about four minutes; with --env time_scale=4 one, on a machine that has nothing else to do.
     An episode in which the machine could not keep up is repeated, twice at most.
     The exit code is 1 if a limit is not kept.
