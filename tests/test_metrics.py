@@ -147,4 +147,5 @@ def test_price_of_fairness_errors():
 
 def test_spread():
     found = metrics.spread("goodput", [1, 3])
-    assert found == {"goodput average": 2, "goodput minimum": 1, "goodput maximum": 3, "goodput CV": 0.5}
+    expected = {"goodput average": 2, "goodput minimum": 1, "goodput maximum": 3, "goodput CV": 0.5}
+    assert found == pytest.approx(expected)
