@@ -241,6 +241,20 @@ class TestNetwork:
         time.sleep(0.1)
         assert found[0].begin(env.flows, 0).counts.shape == (80, 6)
 
+    def test_an_interrupt_closes_it(self, made: Any) -> None:
+        """Else the next command would get the answer to the one before."""
+        env = Datacenter()
+        network = made(env)
+        network.begin(env.flows, 0)
+        os.kill(network.pids[0], signal.SIGSTOP)  # so that there is no answer until the interrupt
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Timer(0.4, os.kill, (network.pids[0], signal.SIGCONT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            network.read()
+        with pytest.raises(NetworkFailed, match="closed"):
+            network.read()
+        time.sleep(0.4)  # until the second timer has found its process, or not
+
     def test_closed(self, made: Any) -> None:
         network = made(Datacenter())
         network.close()
@@ -519,6 +533,15 @@ class TestEnvironment:
             elapsed = time.perf_counter() - start
             assert 0.95 < elapsed < longest
             env.close()
+
+    def test_the_first_step_begins_with_its_rates(self, emulated: Any) -> None:
+        """However long the policy has thought about them."""
+        env = emulated()
+        env.reset(seed=0)
+        time.sleep(0.5)
+        info = env.step(np.full(16, 5, np.float32))[4]
+        assert info["late"] == 0
+        assert info["delivered"].mean() > 2.5
 
     def test_rates_that_come_too_late_are_counted(self, emulated: Any) -> None:
         env = emulated()

@@ -132,6 +132,8 @@ class EmulatedEnv(gymnasium.Env[np.ndarray, Any]):
         if not self.action_space.contains(action):
             raise InputError(f"the action must lie in {self.action_space}, which {action!r} does not.")
         before = self._before
+        if self._due is None:  # nothing was sent since the reset, however long ago that was
+            before = before._replace(time=time.monotonic())
         self._rates = np.clip(np.asarray(action, np.float32), LEAST_RATE, self.model.capacity)
         share: Any = self._rates[self._route.source] * np.asarray(self._route.share)
         self._network.rates[:] = share * (1e6 / 8 * self.time_scale)

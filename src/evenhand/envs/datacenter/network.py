@@ -127,6 +127,9 @@ class Network:
             line = stream_out.readline()
         except BrokenPipeError:
             line = b""
+        except BaseException:  # such as Ctrl-C: the answer would be taken for that of the next command
+            self.close()
+            raise
         if not line:
             self._lost()
         answer = json.loads(line)
