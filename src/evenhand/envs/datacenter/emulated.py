@@ -254,10 +254,13 @@ class EmulatedEnv(gymnasium.Env[np.ndarray, Any]):
         return info
 
     def _not_sent(self, reading: Reading, rates: Float[np.ndarray, " F"]) -> float:
-        """Bytes that should have been sent since the episode began, but for the packets that are due next."""
+        """Bytes that should have been sent since the episode began, but for the packets that are due next.
+
+        The sender holds each of them back for up to the time between two.
+        """
         sent = (reading.sent - self._start.sent).astype(float) * self._packet
         owed = reading.requested - self._start.requested - sent
-        return float(np.maximum(0.0, owed - self._packet - LAG * rates).sum())
+        return float(np.maximum(0.0, owed - 2 * self._packet - LAG * rates).sum())
 
     def _summary(self) -> dict[str, float]:
         sent = float((self._before.sent - self._start.sent).sum()) * self._packet

@@ -42,6 +42,9 @@ def send_for_ever(
     # Flows that are always served in the same order would keep it at a full queue too: the first would get all.
     orders = [luck.sample(flows, len(sockets)) for _ in range(ORDERS)]
     credit = [luck.uniform(0, packet) for _ in flows]
+    # So would regular senders that find the queue full at the same moment of each round. Each packet is held back for a
+    # random part of the time between two, which changes no rate.
+    needed = [packet * (1 + luck.random()) for _ in flows]
     rates, requested, sent, ticked = shared["rates"], shared["requested"], shared["sent"], shared["ticked"]
     send = [out.send for out in sockets]
     payload = bytes(packet - HEADERS)
@@ -58,10 +61,11 @@ def send_for_ever(
             wanted = wish * elapsed
             requested[flow] += wanted
             have = credit[flow] + wanted
-            if have >= packet:
-                have = min(have, packet + wish * most_late)
+            if have >= needed[flow]:
+                have = min(have, 2 * packet + wish * most_late)
                 count = 0
-                while have >= packet:
+                while have >= needed[flow]:
+                    needed[flow] = packet * (1 + luck.random())
                     try:
                         send[flow](payload, socket.MSG_DONTWAIT)
                     except (BlockingIOError, OSError):  # no memory for it: given up
