@@ -232,14 +232,14 @@ class EmulatedEnv(gymnasium.Env[np.ndarray, Any]):
     def _passed(self, before: Reading, after: Reading) -> Passing:
         """What passed each queue, in bytes."""
         old, new = (dict(zip(Counts._fields, reading.counts.T.astype(int), strict=True)) for reading in (before, after))
-        sent, dropped = ((new[what] - old[what]) % WRAP * self._packet for what in ("packets", "drops"))
-        columns = (old["waiting"], new["waiting"], sent, dropped)
+        dropped = (new["drops"] - old["drops"]) % WRAP * self._packet
+        columns = (old["waiting"], new["waiting"], new["bytes"] - old["bytes"], dropped)
         return Passing(*(np.asarray(column, np.float32).reshape(len(LAYERS), -1) for column in columns))
 
     def _info(self, before: Reading, after: Reading, late: float) -> dict[str, Any]:
         """How well the machine kept up."""
         assert self._network is not None
-        sent, missing = float((after.sent - before.sent).sum()) * self._packet, self._missing
+        sent, missing = float((after.sent_bytes - before.sent_bytes).sum()), self._missing
         self._missing = self._not_sent(after, self._network.rates)
         self._late += late
         behind = max(0.0, self._missing - missing)
@@ -258,12 +258,12 @@ class EmulatedEnv(gymnasium.Env[np.ndarray, Any]):
 
         The sender holds each of them back for up to the time between two.
         """
-        sent = (reading.sent - self._start.sent).astype(float) * self._packet
+        sent = (reading.sent_bytes - self._start.sent_bytes).astype(float)
         owed = reading.requested - self._start.requested - sent
         return float(np.maximum(0.0, owed - 2 * self._packet - LAG * rates).sum())
 
     def _summary(self) -> dict[str, float]:
-        sent = float((self._before.sent - self._start.sent).sum()) * self._packet
+        sent = float((self._before.sent_bytes - self._start.sent_bytes).sum())
         return {
             **metrics.spread(GOODPUT, self._goodput / self._steps),
             SENT: sent / (sent + self._missing) if self._missing else 1.0,

@@ -42,6 +42,7 @@ class Reading(NamedTuple):
     """Bytes that each flow should have sent."""
     sent: UInt64[np.ndarray, " F"]
     """Packets."""
+    sent_bytes: UInt64[np.ndarray, " F"]
     delivered: UInt64[np.ndarray, " F"]
     """Packets."""
     counts: UInt64[np.ndarray, "Q 6"]
@@ -111,6 +112,7 @@ class Network:
             read,
             shared["requested"] + idle * shared["rates"],
             shared["sent"].copy(),
+            shared["sent_bytes"].copy(),
             shared["delivered"].copy(),
             shared["counts"].reshape(-1, COUNTS).copy(),
         )

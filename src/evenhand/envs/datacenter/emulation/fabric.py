@@ -8,7 +8,7 @@ The plan of a network, as JSON can hold it:
     queues    [node, port] of each port that has a rate and a queue, in the order in which they are read
     routes    [node, source or null, destination, port]: by which port a node sends what goes there; with a source,
               only what comes from there
-    packet    bytes of every packet, with all headers
+    packet    bytes of a packet on average, with all headers
     rate      bytes a second of each of these ports
     burst     bytes that it may send at once after a rest
     limit     bytes of its queue
@@ -24,7 +24,7 @@ import struct
 from typing import Any
 
 from . import netlink
-from .memory import ETHERNET
+from .memory import ETHERNET, VARIETY
 
 NEW_USER, NEW_NET = 0x10000000, 0x40000000
 FIRST_INDEX = 2
@@ -80,7 +80,7 @@ class Fabric:
 
     def _connect(self) -> None:
         of_node: dict[int, list[netlink.Message]] = {}
-        mtu = self.plan["packet"] - ETHERNET
+        mtu = int(self.plan["packet"] * (1 + VARIETY)) - ETHERNET
         for node, port, other, far_port in self.plan["links"]:
             cable = netlink.veth(FIRST_INDEX + port, FIRST_INDEX + far_port, self.namespaces[other], MAC, mtu)
             of_node.setdefault(node, []).append(cable)

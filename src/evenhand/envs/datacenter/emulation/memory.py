@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 ETHERNET, HEADERS = 14, 14 + 20 + 8
 """Bytes of a packet that are headers: of Ethernet, and of all including IP and UDP. The kernel's queues count them."""
+VARIETY = 0.1
+"""Packets are up to so much larger or smaller than their mean."""
 COUNTS = 6
 """Numbers that are read of each queue: see `netlink.Counts`."""
 
@@ -22,6 +24,7 @@ class Layout(NamedTuple):
             "rates": ("d", self.flows),  # bytes a second that each flow is to send
             "requested": ("d", self.flows),  # bytes that each should have sent by `ticked`
             "sent": ("Q", self.flows),  # packets
+            "sent_bytes": ("Q", self.flows),
             "delivered": ("Q", self.flows),  # packets that arrived, when last read
             "counts": ("Q", self.queues * COUNTS),  # of every queue, when last read
             "ticked": ("d", 1),  # when the sender was last at work
@@ -36,7 +39,7 @@ class Layout(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of it all."""
-        return 8 * (4 * self.flows + self.queues * COUNTS + 2)
+        return 8 * (5 * self.flows + self.queues * COUNTS + 2)
 
     def views(self, memory: Any) -> dict[str, Any]:
         """The arrays, without NumPy."""
