@@ -125,10 +125,21 @@ class TestPromises:
     def test_backends(self) -> None:
         register()
         assert gymnasium.make("evenhand/datacenter-v0", backend="simulated").observation_space.shape == (336,)
-        with pytest.raises(eh.InputError, match="emulated network is not there yet"):
-            gymnasium.make("evenhand/datacenter-v0", backend="emulated")
         with pytest.raises(eh.InputError, match="not 'mininet'"):
             gymnasium.make("evenhand/datacenter-v0", backend="mininet")
+        with pytest.raises(eh.InputError, match="only an emulated network has a time_scale"):
+            gymnasium.make("evenhand/datacenter-v0", time_scale=4)
+
+    def test_goodput_stands_in_evaluations(self, tmp_path: Path) -> None:
+        """Hosts 0 and 2 share the port of host 1 as 9 to 6, once it is full; the others have sent nothing."""
+        env = Datacenter(file_of(tmp_path, (0, 1), (2, 1)), episode_steps=400)
+        facts = eh.evaluate_policy(env, lambda _: np.array([9, 0, 6] + [0] * 13, np.float32), episodes=1).facts
+        assert facts == {}  # a function of one's own is played step by step, without the states
+        found = eh.evaluate_policy(env, "maximum", episodes=2).facts
+        np.testing.assert_allclose(found["goodput average"], 10 / 16, rtol=1e-3)
+        np.testing.assert_allclose(found["goodput maximum"], 5, rtol=1e-3)
+        np.testing.assert_allclose(found["goodput minimum"], 0)
+        np.testing.assert_allclose(found["goodput CV"], 7**0.5, rtol=1e-3)
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

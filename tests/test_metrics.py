@@ -143,3 +143,9 @@ def test_price_of_fairness_errors():
         metrics.price_of_fairness(np.ones((3, 2)), np.ones((4, 2)))
     with pytest.raises(InputError, match="fair_returns must hold finite numbers"):
         metrics.price_of_fairness([1, 2], [1, np.nan])
+
+
+def test_spread():
+    found = metrics.spread("goodput", [1, 3])
+    expected = {"goodput average": 2, "goodput minimum": 1, "goodput maximum": 3, "goodput CV": 0.5}
+    assert found == pytest.approx(expected)

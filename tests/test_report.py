@@ -232,3 +232,17 @@ def test_a_training_that_fails_is_said(small: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(demo, "STEPS", 5)
     assert demo.main() == 2
     assert "fewer than ppo takes" in capsys.readouterr().err
+
+
+def test_facts_go_down_the_longer_side() -> None:
+    """Few policies are columns, and many are rows; what is not known of one is left out."""
+
+    def headings(facts: dict[str, dict[str, float]]) -> list[str]:
+        return [str(column.header) for column in report.facts_table(facts).columns]
+
+    assert headings({"one": {"a": 1.0, "b": 2.0}, "two": {"a": 3.0}}) == ["", "one", "two"]
+    many = {name: {"a": 1.0} for name in ("one", "two", "three")} | {"four": {"b": 1.0}}
+    assert headings(many) == ["", "a", "b"]
+    out = io.StringIO()
+    Console(file=out, width=80).print(report.facts_table(many))
+    assert re.search(r"four +– +1", out.getvalue())

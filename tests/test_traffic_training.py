@@ -215,9 +215,9 @@ class TestProgram:
         found = program("evaluate", tmp_path / "run", "--episodes", 1)
         assert found["facts"][found["policies"][0]["name"]]["cars served, N"] > 0  # SUMO counts them
 
-    def test_only_traffic_can_be_calibrated(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_what_cannot_be_calibrated(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert cli.main(["calibrate", "species"]) == 2
-        assert "only traffic has a stand-in" in capsys.readouterr().err
+        assert "only traffic and datacenter have a simulator" in capsys.readouterr().err
         assert cli.main(["calibrate", "traffic", "--env", "backend=sumo"]) == 2
         assert "both backends are compared" in capsys.readouterr().err
         assert cli.main(["calibrate", "traffic", "--episodes", "1"]) == 2

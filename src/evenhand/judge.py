@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -40,6 +41,8 @@ class Outcome(NamedTuple):
     length: Int[Array, " E"]
     terminated: Bool[Array, " E"]
     """Whether the episode ended by itself, not by a time limit."""
+    facts: Mapping[str, Float[Array, "E D"]] = MappingProxyType({})
+    """Sums of what else a pure environment says of each step (see `evenhand.envs.core.PureEnv`)."""
 
 
 @dataclass(frozen=True)
@@ -283,6 +286,7 @@ def evaluate_policy(
     facts: Facts = {}
     if isinstance(env, PureEnv) and isinstance(policy, Acts | Decides):
         outcome = _play_pure(env, policy, episodes, gamma, seed, most_steps)
+        facts = _spreads(outcome)
     else:
         outcome, facts = _play_host(env, policy, episodes, gamma, seed, most_steps)
     for name, values in (("total", outcome.total), ("discounted", outcome.discounted)):
@@ -364,6 +368,7 @@ def play_pure(
     envs, observation = jax.vmap(env.reset)(jax.random.split(resetting, episodes))
     nothing = jnp.zeros((episodes, len(env.objectives)))
     nowhere = jnp.zeros(episodes, bool)
+    facts = jax.vmap(env.facts) if hasattr(env, "facts") else lambda states: {}
     Carry = tuple[Any, Array, Array, Outcome, Array, PRNGKey, Array]
 
     def goes_on(carry: Carry) -> Bool[Array, ""]:
@@ -380,16 +385,28 @@ def play_pure(
             outcome.discounted + discount * reward,
             outcome.length + jnp.where(over, 0, 1),
             outcome.terminated | (after.terminated & ~over),
+            jax.tree.map(lambda sum, now: sum + jnp.where(over[:, None], 0.0, now), outcome.facts, facts(after.state)),
         )
         over = over | after.terminated | after.truncated
         return after.state, after.observation, over, outcome, discount * gamma, key, t + 1
 
-    start = Outcome(nothing, nothing, jnp.zeros(episodes, jnp.int32), nowhere)
+    counted = jax.tree.map(jnp.zeros_like, facts(envs))
+    start = Outcome(nothing, nothing, jnp.zeros(episodes, jnp.int32), nowhere, counted)
     discount = 1.0 - jnp.asarray(gamma, jnp.float32)
     return jax.lax.while_loop(goes_on, step, (envs, observation, nowhere, start, discount, key, jnp.array(0)))[3]
 
 
 Facts = Mapping[str, np.ndarray]
+
+
+def _spreads(outcome: Outcome) -> Facts:
+    """Of each fact about users, what they came to in each episode: the average, the extremes and the CV."""
+    steps = np.maximum(outcome.length, 1)[:, None]
+    found: dict[str, np.ndarray] = {}
+    for name, sums in outcome.facts.items():
+        of_episodes = [metrics.spread(name, row) for row in np.asarray(sums, float) / steps]
+        found |= {key: np.array([episode[key] for episode in of_episodes]) for key in of_episodes[0]}
+    return found
 
 
 class _Episode(NamedTuple):
@@ -409,7 +426,7 @@ def _play_host(
     host = env if isinstance(env, HostEnv) else _hosted(env)
     if not isinstance(policy, Acts | Decides):
         return _summed_up(_play_single(host, policy, episodes, gamma, seed, most_steps))
-    N, D = min(episodes, 8), host.D
+    N, D = 1 if host.real_time else min(episodes, 8), host.D
     act = _acting(policy)
     key = jax.random.key(TEST_SEED + seed)
     left = np.array([episodes // N + (i < episodes % N) for i in range(N)])

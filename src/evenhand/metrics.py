@@ -86,6 +86,17 @@ def price_of_fairness(utilitarian_returns: Any, fair_returns: Any) -> Float64[An
         return np.where(loss == 0, 0.0, loss / np.abs(best))[()]
 
 
+def spread(name: str, v: Any) -> dict[str, float]:
+    """What each user got, in four numbers that are named after it."""
+    v = _read(v)
+    return {
+        f"{name} average": float(v.mean()),
+        f"{name} minimum": float(v.min()),
+        f"{name} maximum": float(v.max()),
+        f"{name} CV": float(cv(v)),
+    }
+
+
 def _read(v: Any, what: str = "v") -> Float64[np.ndarray, "*batch D"]:
     array = numbers(what, v)
     if not array.ndim or not array.shape[-1]:

@@ -14,7 +14,7 @@ import tyro
 from tyro.conf import subcommand
 
 import evenhand
-from evenhand.cli import about, exact, judging, playing, traffic, training
+from evenhand.cli import about, calibrating, doctor, exact, judging, playing, traffic, training
 from evenhand.cli.shared import FAILED, INTERRUPTED, REFUSED, one_by_one
 from evenhand.errors import InputError
 
@@ -31,7 +31,8 @@ Or, where the model is known, compute the fair optimum:
 Each command explains itself: evenhand train --help. What there is to choose from: evenhand list.
 Version: evenhand --version.
 
-Exit codes: 0 done, 2 bad input (a line says what is wrong), 130 interrupted, 1 check-env found an error."""
+Exit codes: 0 done, 2 bad input (a line says what is wrong), 130 interrupted, 1 check-env or calibrate
+found something wrong."""
 
 COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "train": (training.Train, training.run_train),
@@ -39,10 +40,11 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "evaluate": (judging.Evaluate, judging.run_evaluate),
     "compare": (judging.Compare, judging.run_compare),
     "cycle": (traffic.Cycle, traffic.run_cycle),
-    "calibrate": (traffic.Calibrate, traffic.run_calibrate),
+    "calibrate": (calibrating.Calibrate, calibrating.run_calibrate),
     "play": (playing.Play, playing.run_play),
     "list": (about.List, about.run_list),
     "check-env": (about.CheckEnv, about.run_check_env),
+    "doctor": (doctor.Doctor, doctor.run_doctor),
     "solve": (exact.Solve, exact.run_solve),
     "bound": (exact.Bound, exact.run_bound),
     "model": (exact.Model, exact.run_model),

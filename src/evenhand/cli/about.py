@@ -106,15 +106,14 @@ def run_list(asked: List) -> int:
 def _list_settings(name: str, json: bool) -> int:
     check_name("algorithm or environment of ours", name, [*ALGORITHMS, *envs.OWN])
     if name in ALGORITHMS:
-        source, owner = f"agents/{name}.py", "Config"
+        found = settings_of(f"agents/{name}.py", "Config")
         title, option = f"Settings of {name}, for evenhand train --algo {name} --set NAME=VALUE", "default"
         presets = _presets(name)
     else:
-        module, _, owner = envs.OWN[name].target.partition(":")
-        source = module.removeprefix("evenhand.").replace(".", "/") + ".py"
+        own = envs.OWN[name]
+        found = [setting for target in own.settings or (own.target,) for setting in settings_of(*_source(target))]
         title, option = f"Settings of {name}, for evenhand train {name} --env NAME=VALUE", "default"
         presets = {}
-    found = settings_of(source, owner)
     if json:
         print(report.as_json({"settings": [row._asdict() for row in found], "presets": presets}))
         return 0
@@ -132,6 +131,12 @@ def _list_settings(name: str, json: bool) -> int:
         said = ", ".join(f"{key} = {_toml(value)}" for key, value in values.items())
         console.print(Text.assemble((f"Preset {preset}: ", "bold"), said or "all as above"))
     return 0
+
+
+def _source(target: str) -> tuple[str, str]:
+    """The file and the name of `module:name`."""
+    module, _, owner = target.partition(":")
+    return module.removeprefix("evenhand.").replace(".", "/") + ".py", owner
 
 
 def settings_of(source: str, owner: str) -> list[Setting]:

@@ -15,6 +15,7 @@ from evenhand.cli.shared import (
     NO_HINT,
     Assignments,
     Flag,
+    OptionalWhole,
     PictureFile,
     RunPath,
     WelfareText,
@@ -39,6 +40,8 @@ from evenhand.welfare import welfare as named_welfare
 # JAX is imported where it is used: help and refusals should not wait for it.
 
 PICTURES = (".png", ".pdf", ".svg")
+EPISODES, REAL_TIME_EPISODES = 50, 1
+PACE = "time_scale"
 
 MeasureName = Annotated[str | None, optional(str, "NAME"), NO_HINT]
 
@@ -55,6 +58,11 @@ class Evaluate:
         evenhand evaluate runs/fair
         evenhand evaluate runs/fair --measure discounted --episodes 200 -p fair.png
         evenhand evaluate runs/fair --env response=weak --no-reference
+        evenhand evaluate runs/network --backend emulated
+
+    What was learnt on a simulator can be held against the real thing: --backend emulated takes the
+    policy of a data centre to real queues in the Linux kernel, in real time (10 seconds for each
+    episode, unless --env time_scale=4 makes all of it go faster), and shows both beside each other.
 
     --measure takes one of these:
         average     rewards per step; the default where only a time limit ends episodes
@@ -66,10 +74,12 @@ class Evaluate:
 
     run: RunPath
     """The folder of the run."""
-    episodes: Whole = 50
-    """Test episodes for each policy."""
+    episodes: OptionalWhole = None
+    """Test episodes for each policy: by default 50, or 1 on what goes in real time."""
     seed: Whole = 0
     """The same seed gives the same episodes, to all policies; none of them was seen in training."""
+    backend: Annotated[str | None, optional(str, "NAME"), NO_HINT] = None
+    """Play on this backend too, and show both: emulated for datacenter, sumo for traffic."""
     measure: MeasureName = None
     """What counts, by one of the names above."""
     arguments: Annotated[Assignments, arg(name="env")] = ()
@@ -115,7 +125,8 @@ class Compare:
 def run_evaluate(asked: Evaluate) -> int:
     """Play, print, draw and keep."""
     _check_measure(asked.measure)
-    check_positive("--episodes", asked.episodes)
+    if asked.episodes is not None:
+        check_positive("--episodes", asked.episodes)
     check_not_negative("--seed", asked.seed)
     check_picture(asked.picture, "--picture", PICTURES)
     given = assignments("--env", asked.arguments)
@@ -123,30 +134,30 @@ def run_evaluate(asked: Evaluate) -> int:
     ready = [progress for progress in run.folder.status() if progress.step]
     if not ready:
         raise InputError(f"{asked.run} has no checkpoint yet: evenhand resume {asked.run} trains it.")
-    from evenhand.judge import evaluate_policy
     from evenhand.runs.pool import prepare_jax
 
     prepare_jax()
-    env = environment_of(run, given)
-    gamma = run.task.config.gamma
+    envs = _environments(run, given, asked.backend)
     notes = [
         f"seed {seed}: only {step:,} of {steps:,} steps are trained." for seed, step, steps in ready if step < steps
     ]
     notes += [f"seed {seed}: not trained yet, left out." for seed, step, _ in run.folder.status() if not step]
-    tests = {}
-    for seed, _, _ in ready:
-        say(f"playing {asked.episodes} test episodes with the policy of seed {seed}")
-        tests[seed] = evaluate_policy(env, run.policy(seed), asked.episodes, gamma, asked.seed)
+    played = {backend: _play(asked, run, env, backend) for backend, env in envs.items()}
+    (env, *_), ((tests, _), *_) = envs.values(), played.values()
+    gamma = run.task.config.gamma
     measure = judging.measure_of(asked.measure, list(tests.values()))
-    found = [judging.outcome(run.name, list(tests.values()), measure)]
-    counted = judging.facts(run.name, list(tests.values()))
-    simple = {}
-    if asked.baselines:
-        for name, policy in judging.baselines(env):
-            say(f"playing {asked.episodes} test episodes with the policy {name}")
-            simple[name] = evaluate_policy(env, policy, asked.episodes, gamma, asked.seed)
-            found.append(judging.outcome(name, [simple[name]], measure, "baseline"))
-            counted |= judging.facts(name, [simple[name]])
+    found: list[Outcome] = []
+    counted: dict[str, dict[str, float]] = {}
+    for backend, (of_seeds, _) in played.items():
+        name = _called(run.name, backend)
+        found.append(judging.outcome(name, list(of_seeds.values()), measure))
+        counted |= judging.facts(name, list(of_seeds.values()))
+    for policy in played[next(iter(played))][1]:
+        for backend, (_, simple) in played.items():
+            name = _called(policy, backend)
+            found.append(judging.outcome(name, [simple[policy]], measure, "baseline"))
+            counted |= judging.facts(name, [simple[policy]])
+    notes += judging.doubts(counted)
     best = _reference(env, run, measure, gamma, tests) if asked.reference else None
     optimum = None
     if isinstance(best, judging.Reference):
@@ -158,15 +169,19 @@ def run_evaluate(asked: Evaluate) -> int:
     record = {
         "run": str(asked.run),
         "arguments": run.request["arguments"] | given,
-        "episodes": asked.episodes,
+        "episodes": tests[ready[0].seed].episodes,
         "seed": asked.seed,
+        **({"backends": list(envs)} if asked.backend else {}),
         **judging.record(run, found, measure, run.welfare, optimum),
         **({"facts": counted} if counted else {}),
         "notes": notes,
     }
     kept = run.folder.evaluation(_evaluation_name(asked, given))
-    raw = {"seeds": {str(seed): test.record() for seed, test in tests.items()}}
-    raw |= {"baselines": {name: test.record() for name, test in simple.items()}}
+    raw: dict[str, Any] = {}
+    for backend, (of_seeds, simple) in played.items():
+        kinds: dict[str, Mapping[Any, Any]] = {"seeds": of_seeds, "baselines": simple}
+        part = {kind: {str(name): test.record() for name, test in of.items()} for kind, of in kinds.items()}
+        raw |= part if not raw else {str(backend): part}
     run.folder.write_json(kept, _jsonable(record) | raw)
     objectives = run.request["objectives"]
     if asked.picture is not None:
@@ -182,13 +197,65 @@ def run_evaluate(asked: Evaluate) -> int:
         events.append(f"Drawn in {asked.picture}.")
     show(
         f"Who gets what: {judging.meaning(measure, run)}",
-        f"{asked.run}: {asked.episodes} test episodes for each policy",
+        f"{asked.run}: {_how_many(played)} for each policy",
         report.outcomes_table(found, objectives, run.welfare, optimum=optimum),
         [*report.table_notes(found, objectives, run.welfare), *notes],
         events,
         counted,
     )
     return 0
+
+
+Played = tuple[dict[int, Any], dict[str, Any]]
+"""Test episodes by seed, and those of simple policies by name."""
+
+
+def _environments(run: Run, given: Mapping[str, Any], backend: str | None) -> dict[str | None, Any]:
+    """The run's environment and, where another backend is asked for, the same on that one; by the backends' names."""
+    if backend is None:
+        return {None: environment_of(run, given)}
+    if "backend" in given:
+        raise InputError("--backend compares two backends: leave backend out of --env.")
+    own = judging.backend_of(run.request["name"], run.request["arguments"])
+    if own is None:
+        raise InputError(f"{run.request['name']} has one backend only: leave --backend out.")
+    other = environment_of(run, given, backend=backend)
+    if own == backend:
+        return {own: other}
+    judging.try_out(other)
+    # A simulator has no use for the pace at which an emulated network is to go.
+    return {own: environment_of(run, {name: value for name, value in given.items() if name != PACE}), backend: other}
+
+
+def _play(asked: Evaluate, run: Run, env: Any, backend: str | None) -> Played:
+    from evenhand.judge import evaluate_policy
+
+    gamma = run.task.config.gamma
+    usual = REAL_TIME_EPISODES if getattr(env, "real_time", False) else EPISODES
+    episodes = usual if asked.episodes is None else asked.episodes
+    where = f" on the {backend} backend" if backend else ""
+    tests = {}
+    for seed, step, _ in run.folder.status():
+        if step:
+            say(f"playing {episodes} test episodes{where} with the policy of seed {seed}")
+            tests[seed] = evaluate_policy(env, run.policy(seed), episodes, gamma, asked.seed)
+    simple = {}
+    for name, policy in judging.baselines(env) if asked.baselines else ():
+        say(f"playing {episodes} test episodes{where} with the policy {name}")
+        simple[name] = evaluate_policy(env, policy, episodes, gamma, asked.seed)
+    return tests, simple
+
+
+def _called(policy: str, backend: str | None) -> str:
+    return policy if backend is None else f"{policy}, {backend}"
+
+
+def _how_many(played: Mapping[str | None, Played]) -> str:
+    counts = {backend: next(iter(tests.values())).episodes for backend, (tests, _) in played.items()}
+    said = [f"{count} test episode{'s' if count > 1 else ''}" for count in counts.values()]
+    if len(counts) == 1:
+        return said[0]
+    return ", ".join(f"{text} {backend}" for text, backend in zip(said, counts, strict=True))
 
 
 def _reference(env: Any, run: Run, measure: str, gamma: float, tests: Mapping[int, Any]) -> judging.Reference | str:
@@ -199,7 +266,9 @@ def _reference(env: Any, run: Run, measure: str, gamma: float, tests: Mapping[in
 
 def _evaluation_name(asked: Evaluate, given: Mapping[str, Any]) -> str:
     with_ = "".join(f"-{name}-{value}" for name, value in given.items())
-    return safe_name(f"test-{asked.episodes}-episodes-seed-{asked.seed}{with_}")
+    with_ += f"-beside-{asked.backend}" if asked.backend else ""
+    episodes = EPISODES if asked.episodes is None else asked.episodes
+    return safe_name(f"test-{episodes}-episodes-seed-{asked.seed}{with_}")
 
 
 def _check_measure(measure: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Traffic lights: cycle, the best fixed cycle; calibrate, how close the stand-in comes to SUMO."""
+"""Traffic lights: cycle, the best fixed cycle."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from evenhand.cli.shared import (
     whole,
 )
 from evenhand.errors import InputError
-from evenhand.report import calibration, judging
-from evenhand.report.text import plain_table
+from evenhand.report import judging
 from evenhand.welfare import welfare as named_welfare
 
 
@@ -106,84 +105,3 @@ def _holds(text: str) -> list[int]:
     if not holds or min(holds) < 1:
         raise InputError(f"--holds takes whole numbers from 1 with commas between them, as in 1,2,3, not {text!r}.")
     return list(dict.fromkeys(holds))
-
-
-@dataclass(frozen=True)
-class Calibrate:
-    """Compare the compiled stand-in for SUMO with SUMO itself.
-
-    Fixed cycles, longest queue first and random phases are played in both; the table says how long
-    the cars of each direction wait, and by how much the stand-in is off.
-
-    For example:
-        evenhand calibrate traffic
-        evenhand calibrate traffic --episodes 24 --env timing=literal
-    """
-
-    env: Environment
-    """traffic."""
-    episodes: Whole = 8
-    """Test episodes of each controller in SUMO; in the stand-in there are eight times as many."""
-    seed: Whole = 0
-    """The same seed gives the same figures."""
-    arguments: Annotated[Assignments, arg(name="env")] = ()
-    """Settings of the environment; evenhand list traffic shows them."""
-    json: Flag = False
-    """Print one JSON object, and nothing else, for programs."""
-
-
-def run_calibrate(asked: Calibrate) -> int:
-    """Play all controllers in both, and show the differences."""
-    check_positive("--episodes", asked.episodes)
-    check_not_negative("--seed", asked.seed)
-    if asked.env not in ("traffic", "evenhand/traffic-v0"):
-        raise InputError("only traffic has a stand-in that can be compared: evenhand calibrate traffic.")
-    given = assignments("--env", asked.arguments)
-    from evenhand.envs.traffic.junction import ARMS
-
-    found = list(calibration.compare(given, asked.episodes, asked.seed, say))
-    worst = max(float(abs(pair.difference).max()) for pair in found)
-    ranking = calibration.same_ranking(found)
-    if asked.json:
-        record = {
-            "arguments": given,
-            "episodes": asked.episodes,
-            "seed": asked.seed,
-            "objectives": list(ARMS),
-            "controllers": [
-                {
-                    "name": pair.controller,
-                    "sumo": pair.sumo.mean(axis=0).tolist(),
-                    "uncertainty": pair.uncertainty.tolist(),
-                    "standin": pair.standin.mean(axis=0).tolist(),
-                    "difference": pair.difference.tolist(),
-                }
-                for pair in found
-            ],
-            "largest_difference": worst,
-            "same_ranking": ranking,
-        }
-        print(report.as_json(record))
-        return 0
-    table = plain_table()
-    for heading in ("", "", *ARMS, "sum"):
-        table.add_column(heading, justify="right" if heading else "left")
-    for pair in found:
-        real, model = pair.sumo.mean(axis=0), pair.standin.mean(axis=0)
-        off = [f"{share:+.1%}" for share in (*pair.difference, model.sum() / real.sum() - 1)]
-        table.add_section()
-        table.add_row(pair.controller, "SUMO", *(f"{seconds:,.0f}" for seconds in (*real, real.sum())))
-        table.add_row("", "stand-in", *(f"{seconds:,.0f}" for seconds in (*model, model.sum())))
-        table.add_row("", "off by", *off, style="bold")
-        table.add_row("", "chance in SUMO", *(f"±{share:.1%}" for share in pair.uncertainty), "", style="dim")
-    show(
-        "The stand-in beside SUMO: seconds that the cars on each arm have waited",
-        f"{asked.episodes} test episodes of each controller in SUMO, {calibration.SIDE_BY_SIDE} times as many",
-        table,
-        [
-            f"The largest difference is {worst:.1%}. The controllers are ranked "
-            f"{'in the same order' if ranking else 'in another order'} by both.",
-            "Chance in SUMO: two deviations of a mean of so many episodes; differences within it mean nothing.",
-        ],
-    )
-    return 0

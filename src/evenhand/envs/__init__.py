@@ -29,18 +29,25 @@ class Own(NamedTuple):
     target: str
     """`module:name` of a class or function that makes a pure environment, a `HostEnv` or a `gymnasium.Env`."""
     about: str
+    settings: tuple[str, ...] = ()
+    """`module:name` of the dataclasses that hold its settings, if not the target itself."""
 
 
 OWN = {
     "species": Own("evenhand.envs.species:Species", "sea otters and the abalone they eat: protect both"),
     "traffic": Own("evenhand.envs.traffic.env:TrafficEnv", "the lights of a junction with four arms, in SUMO"),
-    "datacenter": Own("evenhand.envs.datacenter.env:Datacenter", "how fast each host of a data centre may send"),
+    "datacenter": Own(
+        "evenhand.envs.datacenter.backends:datacenter",
+        "how fast each host of a data centre may send",
+        ("evenhand.envs.datacenter.env:Datacenter", "evenhand.envs.datacenter.backends:Backend"),
+    ),
 }
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "traffic-day": ("traffic", {"demand": "day"}),
     "traffic-literal": ("traffic", {"timing": "literal"}),
     "traffic-authors": ("traffic", {"timing": "authors"}),
     "traffic-standin": ("traffic", {"backend": "standin"}),
+    "datacenter-emulated": ("datacenter", {"backend": "emulated"}),
 }
 """Other names of our environments, with some of their settings."""
 ARGUMENTS_OF_MAKE = ("max_episode_steps",)

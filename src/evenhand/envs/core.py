@@ -14,6 +14,9 @@ class PureEnv(Protocol):
     """An environment without hidden state: `reset` and `step` are pure functions that JAX can trace.
 
     Episodes are not restarted by the environment: whoever steps it looks at `terminated` and `truncated`.
+
+    An environment may bring a method `facts(state) -> {name: [D] numbers}`: what else each user has got in the step
+    that led to a state. Evaluations show the average over an episode, and how evenly it is shared.
     """
 
     @property

@@ -26,7 +26,7 @@ else:  # their types are JAX's; whether an environment is one is checked when it
 ENTRY_POINTS = {
     "evenhand/species-v0": "evenhand.envs.gym:SpeciesEnv",
     "evenhand/traffic-v0": "evenhand.envs.traffic.env:TrafficEnv",
-    "evenhand/datacenter-v0": "evenhand.envs.gym:DatacenterEnv",
+    "evenhand/datacenter-v0": "evenhand.envs.gym:datacenter_env",
 }
 
 
@@ -149,20 +149,17 @@ class SpeciesEnv(GymEnv):
         super().__init__(Species(**settings), render_mode)
 
 
-class DatacenterEnv(GymEnv):
+def datacenter_env(
+    render_mode: str | None = None, backend: str = "simulated", time_scale: float | int = 1, **settings: Any
+) -> gymnasium.Env[np.ndarray, Any]:
     """`evenhand.envs.datacenter.Datacenter` with any of its settings, as "evenhand/datacenter-v0".
 
-    backend: what carries the traffic; so far only "simulated".
+    backend, time_scale: what carries the traffic, and how fast (see `evenhand.envs.datacenter.backends`).
     """
+    from evenhand.envs.datacenter.backends import datacenter
 
-    def __init__(self, render_mode: str | None = None, backend: str = "simulated", **settings: Any) -> None:
-        from evenhand.envs.datacenter import Datacenter
-
-        if backend == "emulated":
-            raise InputError('the emulated network is not there yet: backend must be "simulated".')
-        if backend != "simulated":
-            raise InputError(f'backend must be "simulated", not {backend!r}.')
-        super().__init__(Datacenter(**settings), render_mode)
+    made = datacenter(backend, time_scale, render_mode, **settings)
+    return made if isinstance(made, gymnasium.Env) else GymEnv(made, render_mode)
 
 
 def line_plot(lines: Mapping[str, Any], across: str) -> UInt8[np.ndarray, "height width 3"]:

@@ -41,6 +41,8 @@ class HostEnv:
     """Whether a process can hold only one of them, as with simulators that keep their state in global variables."""
     action_names: tuple[str, ...] | None = None
     """What the actions are called, if the environment says so."""
+    real_time: bool = False
+    """Whether its clock goes on between steps, so that several cannot be stepped by turns."""
     baselines: tuple[Any, ...] = ()
     """Simple policies that the environment brings along (see `evenhand.judge.Decides`)."""
 
@@ -141,6 +143,7 @@ def _describe(env: Any, make: Callable[[], Any], name: str) -> HostEnv:
         rewards,
         scalar,
         one_per_process=bool(getattr(own, "one_per_process", False)),
+        real_time=bool(getattr(own, "real_time", False)),
         action_names=_action_names(own, act),
         baselines=brought if isinstance(brought, tuple) else (),
     )

@@ -58,7 +58,7 @@ class VectorEnv:
 
     workers: 0 steps them one after another in this process, which is fastest where a step takes less than about 50 µs;
         k spawns k processes that share them. For the same seed both give the same numbers. An environment of which a
-        process can hold only one always has one of its own, whatever is asked.
+        process can hold only one always has one of its own, whatever is asked; so have several in real time.
     warn: what to do with a sentence about a worker process that had to be restarted; by default it is logged.
     """
 
@@ -73,7 +73,7 @@ class VectorEnv:
         shape, dtype = ((actions.n,), "float32") if isinstance(actions, Box) else ((), "int64")
         layout = Layout(N, env.observation_space.n, env.D, shape, dtype)
         self._stepping: _Stepping
-        if env.one_per_process:
+        if env.one_per_process or (env.real_time and N > 1):
             workers = N
         if workers:
             env.check_picklable()

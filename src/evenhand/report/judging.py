@@ -84,6 +84,41 @@ def facts(name: str, tests: Sequence[Any]) -> dict[str, dict[str, float]]:
     return {name: counted} if counted else {}
 
 
+def doubts(counted: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """What is to be said of emulated networks for which the machine was too slow."""
+    from evenhand.envs.datacenter.emulated import BEHIND, ENOUGH, SENT
+
+    slow = [f"{name} ({facts[SENT]:.1%})" for name, facts in counted.items() if facts.get(SENT, 1.0) < ENOUGH]
+    shaken = [f"{name} ({facts[BEHIND]:.3g})" for name, facts in counted.items() if facts.get(BEHIND, 0.0) > 0]
+    said = []
+    if slow:
+        said.append(
+            f"The machine was too slow: less than {ENOUGH:.0%} was sent of what was requested with {listed(slow)}. Do "
+            "not trust these, and repeat them when it has less to do."
+        )
+    if shaken:
+        said.append(f"Steps of an episode in which the senders were behind for a moment: {listed(shaken)}.")
+    return said
+
+
+def backend_of(name: str, arguments: Mapping[str, Any]) -> str | None:
+    """On which backend an environment of ours runs; None if it has only one."""
+    usual = {"datacenter": "simulated", "traffic": "sumo"}.get(name)
+    return None if usual is None else str(arguments.get("backend", usual))
+
+
+def try_out(env: Any) -> None:
+    """Begin an episode and leave it, so that what is missing on this machine is said before any work."""
+    from evenhand.envs.host import HostEnv
+
+    if isinstance(env, HostEnv) and env.real_time:
+        made = env.make()
+        try:
+            made.reset(seed=0)
+        finally:
+            made.close()
+
+
 def action_names(env: Any) -> Sequence[str] | None:
     """What the actions of an environment are called, where it says so."""
     from evenhand.envs.species import ACTIONS, Species

@@ -106,7 +106,8 @@ def outcomes_table(
     table = plain_table(gap=0)
     table.add_column("")
     shown = objectives if len(objectives) <= MOST_COLUMNS else []
-    for heading in (*shown, "wel-\nfare", "aver-\nage", "mini-\nmum", "maxi-\nmum", "\nCV"):
+    sums = [] if shown else ["\nsum"]
+    for heading in (*shown, "wel-\nfare", *sums, "aver-\nage", "mini-\nmum", "maxi-\nmum", "\nCV"):
         table.add_column(heading, justify="right", vertical="bottom", style="bold" if heading == "wel-\nfare" else "")
     if optimum is not None:
         table.add_column("of the\noptimum", justify="right", vertical="bottom")
@@ -122,6 +123,8 @@ def outcomes_table(
         of_returns = _plain if welfare.needs_positive else amount  # logarithms have their own size
         cells = [_cell(estimate(column), amount) for column in outcome.returns.T] if shown else []
         cells.append(_cell(found["welfare"], of_returns))
+        if sums:
+            cells.append(_cell(estimate(outcome.returns.sum(axis=1)), amount))
         cells += [_cell(found[name], amount) for name in ("average", "minimum", "maximum")]
         cells.append(_cell(found["cv"], lambda x: f"{x:.3f}"))
         if optimum is not None:
@@ -147,17 +150,21 @@ def table_notes(outcomes: Sequence[Outcome], objectives: Sequence[str], welfare:
 
 
 def facts_table(facts: Mapping[str, Mapping[str, float]]) -> Table:
-    """What else environments said of episodes: one column for each policy, one row for each fact.
+    """What else environments said of episodes, the longer of the two lists downwards: facts or policies.
 
     facts: the mean over episodes, by policy and fact.
     """
     table = plain_table(gap=1)
-    table.add_column("")
-    for name in facts:
+    names = list(dict.fromkeys(fact for of_policy in facts.values() for fact in of_policy))
+    values = {policy: [of_policy.get(name, math.nan) for name in names] for policy, of_policy in facts.items()}
+    headings, rows = list(facts), [(name, *of_fact) for name, *of_fact in zip(names, *values.values(), strict=True)]
+    if len(facts) > len(names):
+        headings, rows = names, [(policy, *of_policy) for policy, of_policy in values.items()]
+    table.add_column("", no_wrap=True)
+    for name in headings:
         table.add_column(name, justify="right", vertical="bottom")
-    for fact in dict.fromkeys(fact for of_policy in facts.values() for fact in of_policy):
-        row = (of_policy.get(fact, math.nan) for of_policy in facts.values())
-        table.add_row(fact, *(NOTHING if math.isnan(value) else f"{value:,.4g}" for value in row))
+    for name, *numbers in rows:
+        table.add_row(name, *(NOTHING if math.isnan(value) else f"{value:,.4g}" for value in numbers))
     return table
 
 
@@ -172,6 +179,7 @@ def outcome_record(
         "seeds": len(outcome.returns),
         "users": {name: estimate(column)._asdict() for name, column in zip(objectives, outcome.returns.T, strict=True)},
         **{name: found[name]._asdict() for name in SUMMARIES},
+        "sum": estimate(outcome.returns.sum(axis=1))._asdict(),
     }
     if optimum is not None:
         record["share_of_optimum"] = scaled(found["welfare"], optimum)._asdict()

@@ -29,6 +29,9 @@ from evenhand.errors import InputError
 from evenhand.types import Box, PRNGKey, Step
 from evenhand.welfare import GGF
 
+GOODPUT = "goodput"
+"""Of each host, in Mbit/s."""
+
 
 class DatacenterState(NamedTuple):
     """What waits in the network, and what the controller allowed last."""
@@ -200,6 +203,10 @@ class Datacenter:
             terminated=jnp.array(False),
             truncated=after.step >= self.episode_steps,
         )
+
+    def facts(self, state: DatacenterState) -> dict[str, Float[Array, " H"]]:
+        """What tables show beside the rewards: what arrived of each host's traffic."""
+        return {GOODPUT: state.delivered}
 
     def draw(self, history: Sequence[DatacenterState]) -> UInt8[np.ndarray, "height width 3"]:
         """A picture of the episode so far."""

@@ -20,12 +20,13 @@ ROUNDING = 1e-5
 """Bounds are wider by this share: float32 may round upwards."""
 
 
-def observed(queues: Queues, rates: Float[Array, " H"], port: Port) -> Float[Array, " O"]:
+def observed(queues: Queues, rates: Float[Array, " H"], port: Port, steady: float = STEADY) -> Float[Array, " O"]:
     """Of each queue, layer by layer: backlog / limit; then of each the sign of its change; packets over limit; drops.
 
     At the end, the rates in force, in Mbit/s.
+    steady: bytes; a change that is smaller counts as none.
     """
-    change = jnp.where(jnp.abs(queues.change) < STEADY, 0.0, jnp.sign(queues.change))
+    change = jnp.where(jnp.abs(queues.change) < steady, 0.0, jnp.sign(queues.change))
     seen = jnp.stack([queues.backlog / port.limit, change, queues.over_limit, queues.dropped])
     return jnp.concatenate([seen.reshape(-1), rates])
 

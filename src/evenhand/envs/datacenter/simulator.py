@@ -107,18 +107,18 @@ def passed(
         arriving = served * of_flow
         left.append(of_flow - arriving)
         after = present - leaving
-        over = port.service * _busy(arrived, waiting, after, port.service)
+        over = port.service * busy(arrived, waiting, after, port.service)
         seen.append(Queues(after, after - waiting, over / PACKET, (arrived - accepted) / PACKET))
     return Passed(jnp.stack(left), arriving, Queues(*map(jnp.stack, zip(*seen, strict=True))))
 
 
-def _busy(
-    arrived: Float[Array, " Q"], waiting: Float[Array, " Q"], after: Float[Array, " Q"], service: float
-) -> Float[Array, " Q"]:
+def busy(
+    arrived: Float[Any, " *Q"], waiting: Float[Any, " *Q"], after: Float[Any, " *Q"], service: float
+) -> Float[Array, " *Q"]:
     """The share of the step in which something waits: with steady arrivals, until the backlog has been worked off.
 
     Less than a packet counts as that part of one: else rounding would decide in a queue that gets exactly what it can
     send, as all do that follow a full one.
     """
-    busy = jnp.where(waiting + arrived > service, 1.0, waiting / jnp.maximum(service - arrived, 1.0))
-    return busy * jnp.minimum(jnp.maximum(waiting, after) / PACKET, 1.0)
+    share = jnp.where(waiting + arrived > service, 1.0, waiting / jnp.maximum(service - arrived, 1.0))
+    return share * jnp.minimum(jnp.maximum(waiting, after) / PACKET, 1.0)

@@ -1,0 +1,195 @@
+"""How close the data centre's simulator comes to real queues: the same policies in both, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from evenhand.errors import InputError
+
+MATRICES = ("staggered:0.2,0.3", "hotspot:2,3", "random")
+LIMITS: Mapping[str, float] = {
+    "queue": 0.02,  # mean difference of the fullest queue, of its limit
+    "correlation": 0.99,  # at least, where there is congestion
+    "reward": 0.2,  # mean difference of a host's reward, where rates go to 10
+    "dropped": 0.1,  # share
+    "delivered": 0.03,  # share
+    "delivered in overload": 0.1,
+}
+CONGESTED = 0.02
+"""Of its limit: where the fullest queue varies by less (standard deviation), there is nothing to correlate."""
+SOME_DROPS = 0.01
+"""Of the packets sent: fewer drops are chance."""
+OVERLOAD = 0.05
+"""Of the packets sent: with more drops the network is overloaded."""
+TRIES = 3
+"""Of an episode in which the machine could not keep up, the first among them."""
+
+
+class Course(NamedTuple):
+    """What happened in an episode, step by step."""
+
+    fullest: Float[np.ndarray, " T"]
+    """Queue, of its limit, after the step."""
+    reward: Float[np.ndarray, "T H"]
+    dropped: Float[np.ndarray, " T"]
+    """Packets."""
+    delivered: Float[np.ndarray, "T H"]
+    """Mbit/s."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One policy with one matrix, in both."""
+
+    matrix: str
+    policy: str
+    emulated: Course
+    simulated: Course
+    packets: float
+    """That the hosts were to send."""
+    sent: float
+    """The share of them that was sent."""
+    late: float
+    """Seconds by which rates came too late, in all."""
+    tries: int
+
+    @property
+    def queue(self) -> float:
+        """The mean difference of the fullest queue."""
+        return float(np.abs(self.emulated.fullest - self.simulated.fullest).mean())
+
+    @property
+    def correlation(self) -> float:
+        """Of the fullest queue, over time; NaN without congestion."""
+        if min(course.fullest.std() for course in (self.emulated, self.simulated)) < CONGESTED:
+            return float("nan")
+        return float(np.corrcoef(self.emulated.fullest, self.simulated.fullest)[0, 1])
+
+    @property
+    def reward(self) -> float:
+        """The mean difference of a host's reward in a step."""
+        return float(np.abs(self.emulated.reward - self.simulated.reward).mean())
+
+    @property
+    def dropped(self) -> float:
+        """By which share more packets were dropped in the emulated network; NaN where hardly any are in either."""
+        real, model = (float(course.dropped.sum()) for course in (self.emulated, self.simulated))
+        return float("nan") if max(real, model) < SOME_DROPS * self.packets else real / max(model, 1.0) - 1
+
+    @property
+    def delivered(self) -> float:
+        """By which share more was delivered in the emulated network."""
+        return float(self.emulated.delivered.sum() / self.simulated.delivered.sum() - 1)
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether much is dropped."""
+        return bool(self.simulated.dropped.sum() > OVERLOAD * self.packets)
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether the machine could not keep up."""
+        from evenhand.envs.datacenter.emulated import ENOUGH
+
+        return self.sent < ENOUGH or self.late > 0
+
+    def beyond(self) -> list[str]:
+        """The names of the limits that are not kept."""
+        delivered = LIMITS["delivered in overload" if self.overloaded else "delivered"]
+        kept = {
+            "queue": self.queue <= LIMITS["queue"],
+            "correlation": not self.correlation < LIMITS["correlation"],
+            "reward": self.reward <= LIMITS["reward"],
+            "dropped": not abs(self.dropped) > LIMITS["dropped"],
+            "delivered": abs(self.delivered) <= delivered,
+        }
+        return [name for name, fine in kept.items() if not fine]
+
+    def record(self) -> dict[str, Any]:
+        """For programs."""
+        numbers = ("queue", "correlation", "reward", "dropped", "delivered", "sent", "late", "tries")
+        return {
+            "matrix": self.matrix,
+            "policy": self.policy,
+            **{name: getattr(self, name) for name in numbers},
+            "overloaded": self.overloaded,
+            "beyond": self.beyond(),
+        }
+
+
+def compare(
+    settings: Mapping[str, Any], seed: int = 0, say: Callable[[str], None] = lambda _: None
+) -> Iterator[Compared]:
+    """Play six policies with three matrices, or with the one of the settings, in both.
+
+    settings: those of `evenhand.envs.datacenter.backends.datacenter`, without the backend.
+    """
+    from evenhand.envs.datacenter.backends import datacenter
+    from evenhand.envs.datacenter.policies import BackOff, RandomRates
+
+    if "backend" in settings:
+        raise InputError("both backends are compared: leave the setting backend out.")
+    if settings.get("fresh_traffic"):
+        raise InputError("both backends must have the same traffic: leave the setting fresh_traffic out.")
+    for matrix in (settings["traffic"],) if "traffic" in settings else MATRICES:
+        env: Any = datacenter(backend="emulated", **{**settings, "traffic": matrix})
+        try:
+            constant = [policy for policy in env.baselines if policy.name != "GGF optimum"]
+            hosts, queues, capacity = env.model.tree.hosts, env.model.tree.queues, float(env.model.capacity)
+            for policy in (*constant, RandomRates(hosts, capacity, seed), BackOff(hosts, queues, capacity)):
+                say(f"{matrix}: {policy.name}")
+                tries: list[Compared] = []
+                while not tries or (tries[-1].disturbed and len(tries) < TRIES):
+                    tries.append(_compared(env, matrix, policy, seed, len(tries) + 1))
+                yield min(tries, key=lambda found: (found.late > 0, -found.sent))
+        finally:
+            env.close()
+
+
+def _compared(env: Any, matrix: str, policy: Any, seed: int, tries: int) -> Compared:
+    from evenhand.envs.datacenter.emulated import LATE, SENT
+
+    queues, capacity = env.model.tree.queues, env.model.capacity
+    observation, info = env.reset(seed=seed)
+    rates: list[Any] = []
+    rows: list[Any] = []
+    truncated = False
+    while not truncated:
+        rates.append(chosen(policy, observation, len(rates), capacity))
+        observation, reward, _, truncated, info = env.step(rates[-1])
+        rows.append((observation[:queues].max(), reward, info["dropped"], info["delivered"]))
+    packets = float(np.sum(rates)) * 1e6 / 8 * env.model.interval / 1500
+    summary = info["summary"]
+    return Compared(
+        matrix, policy.name, _course(rows), simulated(env.model, policy), packets, summary[SENT], summary[LATE], tries
+    )
+
+
+def simulated(model: Any, policy: Any) -> Course:
+    """An episode of the simulator."""
+    import jax
+
+    key, step = jax.random.key(0), jax.jit(model.step)
+    queues = model.tree.queues
+    state, observation = model.reset(key)
+    rows = []
+    for number in range(model.episode_steps):
+        after = step(state, chosen(policy, np.asarray(observation), number, model.capacity), key)
+        state, observation = after.state, np.asarray(after.observation)
+        dropped = observation[3 * queues : 4 * queues].sum()
+        rows.append((observation[:queues].max(), after.reward, dropped, state.delivered))
+    return _course(rows)
+
+
+def chosen(policy: Any, observation: Any, step: int, capacity: float | int) -> Float[np.ndarray, " H"]:
+    """The rates that a policy chooses for what it sees."""
+    return np.clip(policy.decide(observation, step), 0, capacity).astype(np.float32)
+
+
+def _course(rows: list[Any]) -> Course:
+    return Course(*(np.array(column, float) for column in zip(*rows, strict=True)))
