@@ -19,6 +19,7 @@ import numpy as np
 
 import evenhand as eh
 from evenhand.envs import resolve
+from evenhand.stats import interval
 
 FUTURES, AHEAD, DECISIONS, PHASES = 16, 16, 390, 4
 
@@ -66,7 +67,7 @@ def main() -> None:
     for name, seconds in zip(("PPO", "looking ahead"), waited, strict=True):
         print(f"{name}: {seconds.mean():,.0f} seconds waited per decision")
     saved = 1 - waited[1] / waited[0]
-    low, high = eh.stats.interval(saved)
+    low, high = interval(saved)
     print(f"Looking ahead saves {saved.mean():.1%} [{low:.1%}, {high:.1%}] beside PPO, {asked.episodes} episodes.")
 
 
