@@ -113,7 +113,11 @@ STUDIES = {
         "traffic",
         "All policies were trained in the compiled stand-in for SUMO, without any fine-tuning, and then tested in SUMO "
         "itself. Rewards are minus the seconds that the cars on each arm have waited. The settings were searched with "
-        "the seeds 0 and 1, which are among these.",
+        "the seeds 0 and 1, which are among these. There is little more to gain: PPO ended within 0.2 % of the same "
+        "waiting in the stand-in with seven other settings (up to 2,000,000 decisions, wider networks, γ from 0.98 to "
+        "0.997, λ = 0.98, more entropy, normalised observations), 4.5 to 4.8 % below the best cycle; and a controller "
+        "that looks sixteen decisions ahead in the stand-in, from the true state of every car, waits 0.1 % less than "
+        "PPO over eight episodes (`benchmarks/traffic_ceiling.py`).",
         (("seconds waited, per decision of 14 s, over episodes of 400 decisions", "average", 8, {}),),
         training={"backend": "standin"},
         baselines=("cycle, hold 2", "cycle, hold 3", "cycle, hold 4", "longest queue", "random"),
