@@ -35,7 +35,8 @@ Or reproduce the paper, or compare methods on an environment of your own, with s
 Each command explains itself: evenhand train --help. What there is to choose from: evenhand list.
 Version: evenhand --version.
 
-Exit codes: 0 done, 2 bad input (a line says what is wrong), 130 interrupted, 1 check-env found an error or a part of a study failed."""
+Exit codes: 0 done, 2 bad input (a line says what is wrong), 130 interrupted, 1 check-env found an error or a part of
+a study failed."""
 
 COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "train": (training.Train, training.run_train),

@@ -29,6 +29,7 @@ from evenhand.cli.shared import (
 )
 from evenhand.errors import InputError
 from evenhand.progress import StudyProgress
+from evenhand.report.claims import Claim, Comparison, Higher, Lower
 from evenhand.report.study import Study, claims_table
 from evenhand.runs.checkpoint import write_atomically
 from evenhand.runs.folder import safe_name
@@ -215,16 +216,14 @@ def _natural(env: Any, policy: Any) -> str:
     return evaluate_policy(env, policy, 2, seed=FIRST_SEED - 1).natural_measure
 
 
-def _own_claims(experiment: Experiment, settings: tuple[str, ...]) -> tuple[Any, ...]:
+def _own_claims(experiment: Experiment, settings: tuple[str, ...]) -> tuple[Claim, ...]:
     """What one would like to know about every fair algorithm and its base."""
-    from evenhand.report.claims import Claim, Higher, Lower
-
     bases = {learner.algo: learner.name for learner in experiment.learners if learner.welfare == "utilitarian"}
     fair = [x for x in experiment.learners if x.welfare != "utilitarian" and x.algo in bases]
     if not fair:
         return ()
     pairs = [(learner, bases[learner.algo]) for learner in fair]
-    texts = {
+    texts: dict[str, tuple[Comparison, ...]] = {
         "Each fair algorithm has a higher welfare, of the kind it was trained for, than its base": tuple(
             Higher(x.name, base, x.welfare) for x, base in pairs
         ),

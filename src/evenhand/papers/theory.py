@@ -200,9 +200,8 @@ def _state_dependence() -> dict[str, Fact]:
 
     def seen(scores: dict[str, tuple[float, float]]) -> str:
         return "; ".join(
-            f"from {state} Up then {preferred(scores, i)} is best (Up {scores['Up'][i]:.2f}, Down {scores['Down'][i]:.2f})"
-            if i == 0
-            else f"from {state} {preferred(scores, i)} is (Up {scores['Up'][i]:.2f}, Down {scores['Down'][i]:.2f})"
+            f"from {state}, {preferred(scores, i)} in s2 is best "
+            f"(Up {scores['Up'][i]:.2f}, Down {scores['Down'][i]:.2f})"
             for i, state in enumerate(("s1", "s2"))
         )
 
@@ -243,7 +242,8 @@ def _gains() -> dict[str, Fact]:
         "constant gain": (
             max(attained) >= supremum - 1e-9,
             f"two states that pay one user each: {supremum:.4f} is the least upper bound; of {len(attained)} "
-            f"stationary policies with constant gain the best has {max(attained):.7f}, and the more rarely they move the closer they come",
+            f"stationary policies with constant gain the best has {max(attained):.7f}, and the more rarely they move "
+            "the closer they come",
         ),
         "unichain gain": (
             widest < ROUNDING,

@@ -1,7 +1,7 @@
 """Claims as data, and what decides them: intervals over seeds, and the probability of improvement.
 
-A claim is a sentence and the comparisons that it comes to, all of which must hold. A comparison *holds* if both the 95 %
-bootstrap interval of the difference (seeds of each method drawn by themselves) and that of the probability of
+A claim is a sentence and the comparisons that it comes to, all of which must hold. A comparison *holds* if both the
+95 % bootstrap interval of the difference (seeds of each method drawn by themselves) and that of the probability of
 improvement lie on the side claimed; it *does not hold* if both lie on the other side, or if there is no difference at
 all; else it is *undecided at this scale*. With fewer than `LEAST_SEEDS` seeds nothing is decided.
 """
@@ -208,10 +208,11 @@ def _difference(x: str, y: str, of: str, samples: Samples, sign: int) -> Finding
     value, low, high = _interval((one, other), lambda a, b: a.mean() - b.mean())
     chance = probability_of_improvement(sign * one, sign * other)
     digits = _digits(one, other)
+    which = "higher" if sign > 0 else "lower"
     text = (
         f"{called(of)} of {x} {one.mean():.{digits}f}, of {y} {other.mean():.{digits}f}: difference "
-        f"{value:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]; a run of {x} has the {'higher' if sign > 0 else 'lower'} "
-        f"one with probability {chance.value:.2f} [{chance.low:.2f}, {chance.high:.2f}]"
+        f"{value:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]; a run of {x} has the {which} one with "
+        f"probability {chance.value:.2f} [{chance.low:.2f}, {chance.high:.2f}]"
     )
     nearest, farthest = (low, high) if sign > 0 else (-high, -low)
     if nearest > 0 and chance.low > 0.5:

@@ -103,7 +103,7 @@ def verdicts(claims: Sequence[Claim], samples: Mapping[str, Mapping[str, Any]]) 
 
 
 def curves_of(result: Results) -> list[Curve]:
-    """The learning curves of all learners; those whose metrics are lost, or whose seeds differ in length, are left out."""
+    """The learning curves of all learners, but for those whose metrics are lost or whose seeds differ in length."""
     found = []
     for method, runs in result.runs.items():
         parts = [curve for run in runs if (curve := judging.curve(method, run)) is not None]

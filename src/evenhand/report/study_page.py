@@ -22,11 +22,17 @@ from evenhand.runs.study import Experiment
 from evenhand.welfare import welfare as named_welfare
 
 STYLE = """
+body { max-width: 76rem; } body > p { max-width: 62rem; }
 .verdict { display: inline-block; padding: .05rem .5rem; border-radius: 1rem; font-size: .85rem; white-space: nowrap; }
 .holds { background: #d7f0dc; color: #12491f; } .does-not-hold { background: #f9d9d6; color: #7a1710; }
 .undecided { background: #f3ecd2; color: #5c4a06; }
 .claims td { text-align: left; } .claims td:first-child { white-space: normal; min-width: 14rem; }
-.claims th { text-align: left; font-size: .85rem; }
+.claims th { text-align: left; font-size: .85rem; } .claims td, .claims th { padding: .35rem .5rem; }
+@media (max-width: 700px) {
+  .claims thead { display: none; } .claims tr, .claims td { display: block; border: 0; padding: .15rem 0; }
+  .claims tr { border-bottom: 1px solid #ccc; padding: .6rem 0; } .claims td:empty { display: none; }
+  .claims td[data-setting]::before { content: attr(data-setting) " "; font-size: .85rem; color: #555; }
+}
 details { margin: .3rem 0; } summary { cursor: pointer; color: #444; font-size: .9rem; }
 details li { font-size: .9rem; margin: .2rem 0; } .seen { max-width: 46rem; }
 figure { margin: 0; break-inside: avoid; } figcaption { font-size: .85rem; color: #444; margin: 0 0 .8rem; }
@@ -34,9 +40,9 @@ figure { margin: 0; break-inside: avoid; } figcaption { font-size: .85rem; color
 .figures .wide-figure { grid-column: 1 / -1; overflow-x: auto; }
 .wide-figure img { min-width: 38rem; width: 100%; } .figures img { width: 100%; }
 .choice { display: flex; flex-wrap: wrap; gap: .6rem 1.2rem; align-items: center; margin: 1rem 0; }
-.choice select, .choice input { max-width: 100%; } .choice input[type=range] { width: 20rem; }
+.choice label, .choice select, .choice input { max-width: 100%; } .choice input[type=range] { width: 18rem; }
 #weights { font-variant-numeric: tabular-nums; font-size: .9rem; color: #444; }
-#ranking { width: 100%; } #ranking td:nth-child(2) { text-align: left; }
+#ranking { width: 100%; } #ranking :is(td, th):nth-child(2) { text-align: left; }
 #ranking .bars { width: 45%; min-width: 5rem; } .bar { background: #0072B2; height: .9rem; min-width: 1px; }
 h3 { font-size: 1rem; margin: 1.6rem 0 .4rem; }
 dt { font-weight: 600; } dd { margin: 0 0 .5rem; } .hyper { font-size: .8rem; }
@@ -53,7 +59,7 @@ def study_page(
 ) -> str:
     """The whole page.
 
-    figures: by setting or experiment, each with its SVG. about: paragraphs for the beginning. how: HTML of the last part.
+    figures: by setting or experiment, each with its SVG. about: paragraphs for the beginning. how: HTML of the end.
     """
     parts = [paragraph(study.about), *map(paragraph, about), *claims_parts(study.claims, found)]
     if settings:
@@ -87,7 +93,12 @@ def claims_parts(claims: Sequence[Claim], found: Sequence[Mapping[str, Judged]])
     head = "".join(f"<th scope='col'>{escape(column.replace('/', ': '))}</th>" for column in columns)
     rows = []
     for claim, by in zip(claims, found, strict=True):
-        cells = "".join(f"<td>{_badge(by[column].verdict) if column in by else ''}</td>" for column in columns)
+        cells = "".join(
+            f'<td data-setting="{escape(column.replace("/", ": "))}">{_badge(by[column].verdict)}</td>'
+            if column in by
+            else "<td></td>"
+            for column in columns
+        )
         rows.append(
             f"<tr><td>{escape(claim.text)}<br><small>{escape(claim.source)}</small>{_seen(claim, by)}</td>{cells}</tr>"
         )
@@ -109,12 +120,14 @@ def rules() -> list[str]:
             "A claim is a set of comparisons, and holds if all of them do. A comparison holds if the 95 % interval of "
             "the difference of the means over seeds (stratified bootstrap, BCa) and that of the probability of "
             "improvement both lie on the side claimed; it does not hold if both lie on the other side, or if there is "
-            "no difference at all. Anything else is undecided at this scale. One comparison that does not hold is enough for a claim not to."
+            "no difference at all. Anything else is undecided at this scale. One comparison that does not hold is "
+            "enough for a claim not to."
         ),
         paragraph(
             f"With fewer than {LEAST_SEEDS} seeds nothing is decided. Intervals are not corrected for how many claims "
             "there are: of twenty differences that do not exist, one may be found. Test episodes have random numbers "
-            "of their own, none of which occurs in training, and the seeds are none of those with which hyperparameters were searched."
+            "of their own, none of which occurs in training, and the seeds are none of those with which "
+            "hyperparameters were searched."
         ),
     ]
 
@@ -205,7 +218,7 @@ def _chooser(settings: Sequence[Setting]) -> list[str]:
         ),
         '<div class="choice"><label>Results <select id="setting">'
         f"{options}</select></label>"
-        '<label>r <input type="range" id="ratio" min="0" max="2" step="0.01" value="0.30103"></label>'
+        f'<label>r <input type="range" id="ratio" min="0" max="2" step="any" value="{math.log10(2)}"></label>'
         '<button type="button" data-ratio="1">r = 1</button><button type="button" data-ratio="2">r = 2</button>'
         '<button type="button" data-ratio="10">r = 10</button><output id="weights"></output></div>',
         '<div class="wide"><table id="ranking"><thead><tr><th scope="col">rank</th><th scope="col">method</th>'

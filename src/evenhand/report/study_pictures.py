@@ -89,16 +89,22 @@ def curves_figure(
     look = looks(experiment)
 
     def draw(axes: Any) -> None:
+        ends = []
         for rough in curves:
             curve, style = smoothed(rough), look[rough.name]
             average = curve.rewards.mean(axis=2)
             mean = average.mean(axis=0)
+            ends += [mean.min(), mean.max()]
             axes.plot(curve.steps, mean, color=style.colour, linestyle=style.line, linewidth=1.5, label=rough.name)
             if len(average) > 1:
                 low, high = band(average)
                 axes.fill_between(curve.steps, low, high, color=style.colour, alpha=0.13, linewidth=0)
         for name, level in levels.items():
             axes.axhline(level, color=look[name].colour, linewidth=1.1, dashes=(1, 1.5), label=name)
+        # The interval of two or three seeds can be so wide that nothing else would be seen.
+        spread = max(ends) - min(ends)
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, min(ends) - spread), min(high, max(ends) + spread))
         axes.set(xlabel="steps of training", ylabel=f"{word}, mean of all users")
         axes.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4))
         axes.margins(x=0)

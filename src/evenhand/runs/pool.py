@@ -63,7 +63,7 @@ def _trainer(argument: tuple[str, float], say: Say) -> Perform:
 
     path, checkpoint_seconds = argument
     run = Run(RunFolder.open(path))
-    run.folder.say = say  # type: ignore[method-assign]  # the parent logs it
+    run.folder.say = say  # type: ignore[method-assign,assignment]  # the parent logs it
     loop = loop_of(run)
 
     def perform(seed: int, report: Report, stop: Stop) -> None:

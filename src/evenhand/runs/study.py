@@ -98,7 +98,7 @@ class Experiment:
     @property
     def methods(self) -> tuple[str, ...]:
         """The names of all that is compared."""
-        return tuple(method.name for method in (*self.learners, *self.simple))
+        return tuple(learner.name for learner in self.learners) + tuple(simple.name for simple in self.simple)
 
 
 @dataclass(frozen=True)
@@ -169,9 +169,8 @@ def cells_of(experiment: Experiment) -> list[Cell]:
 
     if len(set(experiment.methods)) < len(experiment.methods):
         raise InputError(f"two methods of {experiment.title} have the same name: {', '.join(experiment.methods)}.")
-    tests = tuple({"episodes": test.episodes, "arguments": dict(test.arguments)} for test in experiment.tests)
-    unlike = {json.dumps(test, sort_keys=True): test for test in tests}  # tests that differ in the measure are one
-    tests = tuple(unlike.values())
+    # Tests that differ in the measure only are one.
+    tests = tuple({hashed(played): played for played in map(_played, experiment.tests)}.values())
     found = []
     training: dict[str, Any] = dict(experiment.training)
     for learner in experiment.learners:
@@ -264,7 +263,8 @@ def do(
     from evenhand.judge import evaluate_policy
 
     def tell(content: Mapping[str, Any]) -> None:
-        report({**content, "cell": cell})
+        trained = {"phase": "trained"} if content["phase"] == "done" else {}  # its tests are still to come
+        report({**content, **trained, "cell": cell})
 
     began = time.perf_counter()
     missing = [(test, file) for test, file in zip(cell.tests, cell.results(root), strict=True) if not file.exists()]
@@ -285,7 +285,7 @@ def do(
     path = cell.folder(root)
     there = (path / "run.json").exists()
     run = Run(RunFolder.open(path) if there else RunFolder.create(path, cell.request))
-    run.folder.say = say  # type: ignore[method-assign]  # the parent shows it
+    run.folder.echo = say
     fresh = not run.folder.progress(cell.seed).step
     if not run.folder.finished(cell.seed):
         run.folder.record_versions()
@@ -411,7 +411,7 @@ def gather(experiment: Experiment, cells: Sequence[Cell], root: Path) -> Results
     found: dict[str, dict[str, list[Evaluation]]] = {}
     for cell in cells:
         files = dict(zip((hashed(test) for test in cell.tests), cell.results(root), strict=True))
-        wanted = [(t.name, hashed({"episodes": t.episodes, "arguments": dict(t.arguments)})) for t in experiment.tests]
+        wanted = [(test.name, hashed(_played(test))) for test in experiment.tests]
         if not cell.learns:
             wanted.append((TRAINING, hashed(cell.tests[-1])))
         for name, address in wanted:
