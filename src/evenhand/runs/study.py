@@ -198,10 +198,19 @@ def cells_of(experiment: Experiment) -> list[Cell]:
     env = resolve(experiment.env, experiment.arguments)
     for simple in experiment.simple:
         as_policy(env, simple.policy)
-        played = {"env": experiment.env, "name": experiment.env, "arguments": dict(experiment.arguments)}
-        played["policy"] = simple.policy
-        found += [Cell(experiment.key, simple.name, seed, played, (*tests, *as_trained)) for seed in experiment.seeds]
+        asked = {
+            "env": experiment.env,
+            "name": experiment.env,
+            "arguments": dict(experiment.arguments),
+            "policy": simple.policy,
+        }
+        found += [Cell(experiment.key, simple.name, seed, asked, (*tests, *as_trained)) for seed in experiment.seeds]
     return found
+
+
+def _played(test: Test) -> dict[str, Any]:
+    """What of a test decides about its episodes."""
+    return {"episodes": test.episodes, "arguments": dict(test.arguments)}
 
 
 # Where cells are done
