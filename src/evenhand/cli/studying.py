@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,6 +49,7 @@ from evenhand.runs.study import (
     missing_of,
     seconds_of,
 )
+from evenhand.runs.training import CHECKPOINT_SECONDS
 
 # JAX is imported where it is used: help and refusals should not wait for it.
 
@@ -103,6 +104,8 @@ class StudyCommand:
     """The folder of the study; by default one in studies/."""
     jobs: OptionalWhole = None
     """Processes; by default one for each core."""
+    checkpoint_seconds: Annotated[float, arg(metavar="SECONDS")] = CHECKPOINT_SECONDS
+    """The time between checkpoints: the most that a kill can cost."""
     plan: Flag = False
     """Only show what would be done, and about how long it would take."""
 
@@ -150,15 +153,17 @@ def run_study(asked: StudyCommand) -> int:
     """Check everything, show the plan, do what is missing, and write the page."""
     study = asked_study(asked)
     folder = asked.output or Path("studies") / safe_name(asked.env)
-    return _carried_out([(study, folder)], asked.jobs, asked.plan, [])
+    executor = ThisMachine(asked.jobs, asked.checkpoint_seconds)
+    return _carried_out([(study, folder)], executor, asked.plan, [], _line("study", asked))
 
 
 def asked_study(asked: StudyCommand) -> Study:
     """The study that was asked for."""
-    for name in ("seeds", "episodes"):
-        check_positive(f"--{name}", getattr(asked, name))
-    if asked.steps is not None:
-        check_positive("--steps", asked.steps)
+    for name in ("seeds", "episodes", "steps", "jobs"):
+        if getattr(asked, name) is not None:
+            check_positive(f"--{name}", getattr(asked, name))
+    if not asked.checkpoint_seconds >= 0:
+        raise InputError(f"--checkpoint-seconds must not be negative, not {asked.checkpoint_seconds:g}.")
     if asked.measure is not None:
         check_name("measure", asked.measure, report.MEASURES)
     algos, welfares = _listed("--algos", asked.algos), _listed("--welfare", asked.welfare)
@@ -279,7 +284,7 @@ def run_reproduce(asked: Reproduce) -> int:
     for part in parts:
         check_name("part of the paper", part, (*PLANS, THEORY))
     check_name("scale", asked.scale, SCALES)
-    for name in ("seeds", "steps"):
+    for name in ("seeds", "steps", "jobs"):
         if getattr(asked, name) is not None:
             check_positive(f"--{name}", getattr(asked, name))
     studies = [
@@ -288,7 +293,8 @@ def run_reproduce(asked: Reproduce) -> int:
         if part != THEORY
     ]
     notes = [f"Scale: {asked.scale}."]
-    code = _carried_out(studies, asked.jobs, asked.plan, notes) if studies else 0
+    line = _line("reproduce", asked)
+    code = _carried_out(studies, ThisMachine(asked.jobs), asked.plan, notes, line) if studies else 0
     if code or asked.plan:
         return code
     if THEORY in parts:
@@ -317,6 +323,21 @@ def _overview(root: Path) -> None:
 
 
 # What both do
+
+
+def _line(command: str, asked: Any) -> str:
+    """The command that asks for the same results."""
+    words = ["evenhand", command]
+    for field in fields(asked):
+        value = getattr(asked, field.name)
+        if field.default is MISSING:
+            words.append(str(value))
+        elif field.name == "parts":
+            words += value
+        elif value != field.default and field.name not in ("plan", "jobs", "checkpoint_seconds"):
+            option = {"changes": "set", "arguments": "env"}.get(field.name, field.name)
+            words += [f"--{option}", *(value if isinstance(value, tuple) else [str(value)])]
+    return shlex.join(words)
 
 
 def _carried_out(studies: Sequence[tuple[Study, Path]], jobs: int | None, only_plan: bool, notes: Sequence[str]) -> int:

@@ -120,7 +120,7 @@ class Equivalent:
         if isinstance(found, Finding):
             return found
         x, y = found
-        value, low, high = _interval((x, y), lambda a, b: (a.mean() - b.mean()) / abs(b.mean()))
+        value, low, high = _interval((x, y), lambda a, b: (a.mean(-1) - b.mean(-1)) / abs(b.mean(-1)))
         text = (
             f"{called(self.of)} of {self.x} differs from that of {self.y} by {value:+.1%} [{low:+.1%}, {high:+.1%}]; "
             f"the margin is ±{self.margin:.0%}"
@@ -143,7 +143,7 @@ class PriceBelow:
         found = _both(self.fair, self.base, "average", samples)
         if isinstance(found, Finding):
             return found
-        value, low, high = _interval(found, lambda fair, base: (base.mean() - fair.mean()) / abs(base.mean()))
+        value, low, high = _interval(found, lambda a, b: (b.mean(-1) - a.mean(-1)) / abs(b.mean(-1)))
         text = (
             f"the price of fairness of {self.fair} is {value:.1%} [{low:.1%}, {high:.1%}] of the average of "
             f"{self.base}; the limit is {self.limit:.0%}"
@@ -205,7 +205,7 @@ def _difference(x: str, y: str, of: str, samples: Samples, sign: int) -> Finding
     if isinstance(found, Finding):
         return found
     one, other = found
-    value, low, high = _interval((one, other), lambda a, b: a.mean() - b.mean())
+    value, low, high = _interval((one, other), lambda a, b: a.mean(-1) - b.mean(-1))
     chance = probability_of_improvement(sign * one, sign * other)
     digits = _digits(one, other)
     which = "higher" if sign > 0 else "lower"
@@ -246,7 +246,7 @@ def _both(x: str, y: str, of: str, samples: Samples) -> tuple[np.ndarray, np.nda
 def _interval(samples: tuple[np.ndarray, np.ndarray], statistic: Any) -> tuple[float, float, float]:
     from evenhand.stats import bootstrap_interval
 
-    low, high = bootstrap_interval(samples, statistic)
+    low, high = bootstrap_interval(samples, statistic, batched=True)
     return float(statistic(*samples)), low, high
 
 
