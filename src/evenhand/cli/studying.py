@@ -340,12 +340,10 @@ def _line(command: str, asked: Any) -> str:
     return shlex.join(words)
 
 
-def _carried_out(studies: Sequence[tuple[Study, Path]], jobs: int | None, only_plan: bool, notes: Sequence[str]) -> int:
-    """Plan, do and publish studies, one after another."""
-    if jobs is not None:
-        check_positive("--jobs", jobs)
-    executor = ThisMachine(jobs)
-    line = shlex.join(["evenhand", *sys.argv[1:]])
+def _carried_out(
+    studies: Sequence[tuple[Study, Path]], executor: ThisMachine, only_plan: bool, notes: Sequence[str], line: str
+) -> int:
+    """Plan, do and publish studies, one after another. line: the command that does it again."""
     planned = [(study, folder, [cell for e in study.experiments for cell in cells_of(e)]) for study, folder in studies]
     for study, folder, cells in planned:
         for said in _plan(study, cells, folder, executor):
