@@ -175,7 +175,7 @@ class StudyProgress:
         self._done = {name: made for name, (made, _) in methods.items()}
         self._of = {name: total for name, (_, total) in methods.items()}
         self._steps: dict[Any, int] = {}
-        self._running: dict[str, dict[int, str]] = {name: {} for name in methods}
+        self._running: dict[str, dict[str, str]] = {name: {} for name in methods}
 
     def __enter__(self) -> StudyProgress:
         if self._live:
@@ -192,17 +192,15 @@ class StudyProgress:
         """A sentence above the table."""
         self._bar.console.print(message, highlight=False, markup=False)
 
-    def update(self, method: str, seed: int, report: Mapping[str, Any]) -> None:
-        """Show what a cell reports."""
+    def update(self, method: str, which: str, report: Mapping[str, Any]) -> None:
+        """Show what a cell reports. which: of the method's cells, as in "seed 3"."""
         phase, step = report["phase"], report["step"]
-        key = (method, seed)
-        running = self._running[method]
-        if key not in self._steps:
-            self._steps[key] = step
-        self._bar.advance(self._all, max(0, step - self._steps[key]))
-        self._steps[key] = max(step, self._steps[key])
+        running, key = self._running[method], (method, which)
+        before = self._steps.setdefault(key, step)
+        self._bar.advance(self._all, max(0, step - before))
+        self._steps[key] = max(step, before)
         if phase in ("done", "stopped"):
-            running.pop(seed, None)
+            running.pop(which, None)
             if phase == "done":
                 self._done[method] += 1
                 done, of = self._done[method], self._of[method]
@@ -210,8 +208,8 @@ class StudyProgress:
                 whole = f"{sum(self._done.values())}/{sum(self._of.values())} cells"
                 self._bar.update(self._all, count=whole)
                 if not self._live:
-                    self.say(f"{method}, seed {seed}: done ({whole})")
+                    self.say(f"{method}, {which}: done ({whole})")
         else:
             speed = f" {report['speed']:,.0f} steps/s" if "speed" in report else ""
-            running[seed] = f"seed {seed} {phase}{speed}"
+            running[which] = f"{which} {phase}{speed}"
         self._bar.update(self._methods[method], note="; ".join(running.values()))

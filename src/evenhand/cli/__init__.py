@@ -14,7 +14,7 @@ import tyro
 from tyro.conf import subcommand
 
 import evenhand
-from evenhand.cli import about, exact, judging, playing, studying, traffic, training
+from evenhand.cli import about, exact, judging, playing, studying, traffic, training, tuning
 from evenhand.cli.shared import FAILED, INTERRUPTED, REFUSED, one_by_one
 from evenhand.errors import InputError
 
@@ -45,6 +45,7 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "compare": (judging.Compare, judging.run_compare),
     "study": (studying.StudyCommand, studying.run_study),
     "reproduce": (studying.Reproduce, studying.run_reproduce),
+    "tune": (tuning.Tune, tuning.run_tune),
     "cycle": (traffic.Cycle, traffic.run_cycle),
     "calibrate": (traffic.Calibrate, traffic.run_calibrate),
     "play": (playing.Play, playing.run_play),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +23,7 @@ from evenhand.cli.shared import (
     Whole,
     assignments,
     check_positive,
+    command_line,
     optional,
     say,
 )
@@ -154,7 +154,7 @@ def run_study(asked: StudyCommand) -> int:
     study = asked_study(asked)
     folder = asked.output or Path("studies") / safe_name(asked.env)
     executor = ThisMachine(asked.jobs, asked.checkpoint_seconds)
-    return _carried_out([(study, folder)], executor, asked.plan, [], _line("study", asked))
+    return _carried_out([(study, folder)], executor, asked.plan, [], command_line("study", asked))
 
 
 def asked_study(asked: StudyCommand) -> Study:
@@ -293,7 +293,7 @@ def run_reproduce(asked: Reproduce) -> int:
         if part != THEORY
     ]
     notes = [f"Scale: {asked.scale}."]
-    line = _line("reproduce", asked)
+    line = command_line("reproduce", asked)
     code = _carried_out(studies, ThisMachine(asked.jobs), asked.plan, notes, line) if studies else 0
     if code or asked.plan:
         return code
@@ -323,21 +323,6 @@ def _overview(root: Path) -> None:
 
 
 # What both do
-
-
-def _line(command: str, asked: Any) -> str:
-    """The command that asks for the same results."""
-    words = ["evenhand", command]
-    for field in fields(asked):
-        value = getattr(asked, field.name)
-        if field.default is MISSING:
-            words.append(str(value))
-        elif field.name == "parts":
-            words += value
-        elif value != field.default and field.name not in ("plan", "jobs", "checkpoint_seconds"):
-            option = {"changes": "set", "arguments": "env"}.get(field.name, field.name)
-            words += [f"--{option}", *(value if isinstance(value, tuple) else [str(value)])]
-    return shlex.join(words)
 
 
 def _carried_out(
@@ -388,7 +373,7 @@ def _watched(cells: Sequence[Cell], folder: Path, executor: ThisMachine) -> list
             cells,
             folder,
             executor,
-            lambda content: table.update(called(content["cell"]), content["cell"].seed, content),
+            lambda content: table.update(called(content["cell"]), f"seed {content['cell'].seed}", content),
             table.say,
         )
 

@@ -12,7 +12,7 @@ from evenhand.runs.study import Experiment, Simple, Test
 ALGOS = ("ppo", "a2c")
 EPISODES = 10
 REWARD = Test("reward", "average", EPISODES, {}, "the paper's reward per step: rate − 2 × rate × fullest queue")
-EPISODIC = Test("episodic reward", "return", EPISODES, {}, "sum of the rewards of an episode of 200 steps")
+EPISODIC = Test("episodic reward", "return", EPISODES, {}, "sum of the rewards of an episode of 200 steps", brief=True)
 DELIVERED = Test("bandwidth", "average", EPISODES, {"reward": "goodput"}, "Mbit/s that arrive of each host's traffic")
 
 SIMULATED = Experiment(

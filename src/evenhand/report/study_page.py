@@ -31,19 +31,20 @@ body { max-width: 76rem; } body > p { max-width: 62rem; }
 @media (max-width: 700px) {
   .claims thead { display: none; } .claims tr, .claims td { display: block; border: 0; padding: .15rem 0; }
   .claims tr { border-bottom: 1px solid #ccc; padding: .6rem 0; } .claims td:empty { display: none; }
+  #ranking .bars, #ranking th:last-child { display: none; } #ranking :is(td, th) { padding: .35rem; }
   .claims td[data-setting]::before { content: attr(data-setting) " "; font-size: .85rem; color: #555; }
 }
 details { margin: .3rem 0; } summary { cursor: pointer; color: #444; font-size: .9rem; }
 details li { font-size: .9rem; margin: .2rem 0; } .seen { max-width: 46rem; }
 figure { margin: 0; break-inside: avoid; } figcaption { font-size: .85rem; color: #444; margin: 0 0 .8rem; }
-.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); gap: 1rem; }
+.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 28rem), 1fr)); gap: 1rem; }
 .figures .wide-figure { grid-column: 1 / -1; overflow-x: auto; }
 .wide-figure img { min-width: 38rem; width: 100%; } .figures img { width: 100%; }
 .choice { display: flex; flex-wrap: wrap; gap: .6rem 1.2rem; align-items: center; margin: 1rem 0; }
 .choice label, .choice select, .choice input { max-width: 100%; } .choice input[type=range] { width: 18rem; }
 #weights { font-variant-numeric: tabular-nums; font-size: .9rem; color: #444; }
 #ranking { width: 100%; } #ranking :is(td, th):nth-child(2) { text-align: left; }
-#ranking .bars { width: 45%; min-width: 5rem; } .bar { background: #0072B2; height: .9rem; min-width: 1px; }
+#ranking .bars { width: 45%; } .bar { background: #0072B2; height: .9rem; min-width: 1px; }
 h3 { font-size: 1rem; margin: 1.6rem 0 .4rem; }
 dt { font-weight: 600; } dd { margin: 0 0 .5rem; } .hyper { font-size: .8rem; }
 """

@@ -146,6 +146,8 @@ def _figures(study: Study, setting: Setting) -> list[Figure]:
     found.append(
         Figure(f"{stem}-average", "The average objective, one point for each seed.", _boxes(setting, "average"))
     )
+    if setting.test.brief:
+        return found
     wide = len(setting.objectives) * len(setting.returns) > 24
     found.append(
         Figure(

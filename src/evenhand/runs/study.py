@@ -74,6 +74,8 @@ class Test:
     """Settings of the environment that differ from the experiment's."""
     about: str = ""
     """The measure in words."""
+    brief: bool = False
+    """Whether only scores and averages are drawn of it, since another test shows the rest."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ def cells_of(experiment: Experiment) -> list[Cell]:
     for test in tests:
         resolve(experiment.env, {**experiment.arguments, **test["arguments"]})
     # Learning curves are drawn beside what simple policies get in the same, perhaps shorter, episodes.
-    as_trained = ({"episodes": max(test["episodes"] for test in tests), "arguments": training},) if training else ()
+    as_trained = {"episodes": max(test["episodes"] for test in tests), "arguments": training}
     env = resolve(experiment.env, experiment.arguments)
     for simple in experiment.simple:
         as_policy(env, simple.policy)
@@ -204,7 +206,8 @@ def cells_of(experiment: Experiment) -> list[Cell]:
             "arguments": dict(experiment.arguments),
             "policy": simple.policy,
         }
-        found += [Cell(experiment.key, simple.name, seed, asked, (*tests, *as_trained)) for seed in experiment.seeds]
+        others = tuple(test for test in tests if test != as_trained)
+        found += [Cell(experiment.key, simple.name, seed, asked, (*others, as_trained)) for seed in experiment.seeds]
     return found
 
 
