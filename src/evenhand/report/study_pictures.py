@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from evenhand import metrics
 from evenhand.report.claims import called, statistic
@@ -122,7 +123,7 @@ def curves_figure(
     )
 
 
-def band(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def band(samples: Float[np.ndarray, "N *rest"]) -> tuple[Float[Any, "*rest"], Float[Any, "*rest"]]:
     """Student's interval of the mean over the first axis."""
     from scipy import special
 
@@ -227,7 +228,7 @@ def _bars(setting: Setting, of: str) -> Callable[[Any], None]:
     return draw
 
 
-def _bar(axes: Any, at: float, width: float, values: np.ndarray, style: Look, label: str | None = None) -> None:
+def _bar(axes: Any, at: float | int, width: float, values: np.ndarray, style: Look, label: str | None = None) -> None:
     mean = values.mean()
     axes.bar(at, mean, width, color=style.colour, alpha=style.alpha, hatch=style.hatch, label=label, edgecolor="white")
     if len(values) > 1:
