@@ -90,7 +90,7 @@ def curves_figure(
     look = looks(experiment)
 
     def draw(axes: Any) -> None:
-        ends = []
+        ends = list(levels.values())
         for rough in curves:
             curve, style = smoothed(rough), look[rough.name]
             average = curve.rewards.mean(axis=2)
