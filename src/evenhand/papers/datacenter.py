@@ -85,6 +85,6 @@ PAPER = Study(
 )
 QUICK = replace(
     PAPER,
-    experiments=(replace(SIMULATED, seeds=seeds(5), learners=pairs(ALGOS, dict.fromkeys(ALGOS, 1_000_000))),),
+    experiments=(replace(SIMULATED, seeds=seeds(10), learners=pairs(ALGOS, dict.fromkeys(ALGOS, 1_000_000))),),
 )
 PLANS = {"quick": QUICK, "paper": PAPER}

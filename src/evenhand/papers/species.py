@@ -91,11 +91,7 @@ PAPER = Study(
 QUICK = replace(
     PAPER,
     experiments=tuple(
-        replace(
-            experiment,
-            seeds=seeds(5),
-            learners=pairs(ALGOS, {"ppo": 1_000_000, "a2c": 1_000_000, "dqn": 200_000}, RATIOS),
-        )
+        replace(experiment, seeds=seeds(8), learners=pairs(ALGOS, ratios=RATIOS))  # as long as the preset says
         for experiment in (PUBLISHED, STRONG)
     ),
 )

@@ -353,11 +353,11 @@ def missing_of(cells: Iterable[Cell], root: Path) -> list[Cell]:
 
 # How long it will take
 
-SPEEDS = {"ppo": 60_000.0, "a2c": 60_000.0, "dqn": 18_000.0}
+SPEEDS = {"ppo": 40_000.0, "a2c": 80_000.0, "dqn": 18_000.0}
 """Steps of a compiled training per core-second, roughly, before anything was measured."""
 HOST_SPEED = 1_500.0
 """The same for environments that cannot be compiled."""
-STARTING = 10.0
+STARTING = 5.0
 """Seconds for compiling and testing."""
 
 
@@ -379,7 +379,7 @@ def seconds_of(cells: Sequence[Cell], missing: Sequence[Cell], root: Path) -> fl
                 pure[key] = _compiled(cell.request)
             total += STARTING + cell.steps / (SPEEDS[cell.request["algo"]] if pure[key] else HOST_SPEED)
         else:
-            total += STARTING / 3
+            total += STARTING / 2
     return total
 
 
