@@ -105,25 +105,25 @@ CLAIMS = (
     ),
 )
 
+PAPER_STEPS = {"ppo": 1_000_000, "a2c": 1_000_000, "dqn": 100_000}
+QUICK_STEPS = {"ppo": 400_000, "a2c": 400_000, "dqn": 150_000}
+
+
+def _scaled(experiment: Experiment, count: int, steps: dict[str, int], episodes: int) -> Experiment:
+    return replace(
+        experiment,
+        seeds=seeds(count),
+        learners=tuple(replace(learner, steps=steps[learner.algo]) for learner in experiment.learners),
+        tests=tuple(replace(test, episodes=episodes) for test in experiment.tests),
+    )
+
+
 PAPER = Study(
     "traffic",
     "Traffic-light control",
     "One junction with four arms. The reward of each arm is minus the time that its cars have waited.",
-    tuple(
-        replace(e, learners=tuple(replace(x, steps=100_000 if x.algo == "dqn" else 1_000_000) for x in e.learners))
-        for e in (STATIONARY, DAY)
-    ),
+    (_scaled(STATIONARY, 50, PAPER_STEPS, 8), _scaled(DAY, 50, PAPER_STEPS, 2)),
     CLAIMS,
 )
-QUICK = replace(
-    PAPER,
-    experiments=(
-        replace(
-            STATIONARY,
-            seeds=seeds(4),
-            learners=tuple(replace(x, steps=100_000 if x.algo == "dqn" else 300_000) for x in STATIONARY.learners),
-        ),
-        replace(DAY, seeds=seeds(4), learners=tuple(replace(x, steps=300_000) for x in DAY.learners)),
-    ),
-)
+QUICK = replace(PAPER, experiments=(_scaled(STATIONARY, 5, QUICK_STEPS, 5), _scaled(DAY, 5, QUICK_STEPS, 1)))
 PLANS = {"quick": QUICK, "paper": PAPER}

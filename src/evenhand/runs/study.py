@@ -16,6 +16,7 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -353,12 +354,20 @@ def missing_of(cells: Iterable[Cell], root: Path) -> list[Cell]:
 
 # How long it will take
 
-SPEEDS = {"ppo": 40_000.0, "a2c": 80_000.0, "dqn": 18_000.0}
-"""Steps of a compiled training per core-second, roughly, before anything was measured."""
-HOST_SPEED = 1_500.0
+SPEEDS: Mapping[str, Mapping[str, float]] = {
+    "species": {"ppo": 75_000.0, "a2c": 160_000.0, "dqn": 20_000.0},
+    "traffic": {"ppo": 20_000.0, "a2c": 21_000.0, "dqn": 6_500.0},
+    "datacenter": {"ppo": 28_000.0, "a2c": 60_000.0},
+}
+"""Steps of a compiled training per core-second, as seen with both threads of a core busy."""
+OTHER_SPEEDS = {"ppo": 40_000.0, "a2c": 60_000.0, "dqn": 15_000.0}
+"""A guess at those of other compiled environments."""
+HOST_SPEED = 1_000.0
 """The same for environments that cannot be compiled."""
-STARTING = 5.0
-"""Seconds for compiling and testing."""
+HOST_TEST = 4.0
+"""Seconds for one test episode of these."""
+STARTING = 2.0
+"""Seconds for compiling, and for testing in compiled environments."""
 
 
 def seconds_of(cells: Sequence[Cell], missing: Sequence[Cell], root: Path) -> float:
@@ -368,26 +377,33 @@ def seconds_of(cells: Sequence[Cell], missing: Sequence[Cell], root: Path) -> fl
         file = cell.folder(root) / "timing.json" if cell.learns else None
         if file is not None and file.exists():
             known.setdefault(cell.kind, []).append(float(json.loads(file.read_text("utf-8"))["seconds"]))
-    pure: dict[str, bool] = {}
     total = 0.0
     for cell in missing:
         if cell.kind in known:
             total += float(np.mean(known[cell.kind]))
-        elif cell.learns:
-            key = hashed({name: cell.request[name] for name in ("env", "arguments", "training")})
-            if key not in pure:
-                pure[key] = _compiled(cell.request)
-            total += STARTING + cell.steps / (SPEEDS[cell.request["algo"]] if pure[key] else HOST_SPEED)
-        else:
-            total += STARTING / 2
+            continue
+        asked = cell.request
+        total += STARTING
+        if cell.learns:
+            pure = _is_pure(asked["env"], asked["arguments"] | asked["training"])
+            speeds = SPEEDS.get(asked["name"], OTHER_SPEEDS)
+            total += cell.steps / (speeds[asked["algo"]] if pure else HOST_SPEED)
+        for test in cell.tests:
+            if not _is_pure(asked["env"], asked["arguments"] | test["arguments"]):
+                total += HOST_TEST * test["episodes"]
     return total
 
 
-def _compiled(request: Mapping[str, Any]) -> bool:
+def _is_pure(env: str, arguments: Mapping[str, Any]) -> bool:
+    return _known_pure(env, json.dumps(dict(arguments), sort_keys=True))
+
+
+@cache
+def _known_pure(env: str, arguments: str) -> bool:
     from evenhand.envs import resolve
     from evenhand.envs.core import PureEnv
 
-    return isinstance(resolve(request["env"], request["arguments"] | request["training"]), PureEnv)
+    return isinstance(resolve(env, json.loads(arguments)), PureEnv)
 
 
 # Results
