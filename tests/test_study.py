@@ -327,9 +327,10 @@ def test_an_environment_of_ones_own(tmp_path: Path) -> None:
 
 
 def study_process(folder: Path) -> subprocess.Popen[str]:
-    words = ["study", "species", *WORDS, "--steps", "60000", "--seeds", "2", "--episodes", "2", "--jobs", "2"]
+    words = ["study", "datacenter", "--algos", "a2c", "--env", "k=2", "episode_steps=20", "--steps", "60000"]
+    words += ["--seeds", "2", "--episodes", "2", "--jobs", "2", "--checkpoint-seconds", "0"]
     return subprocess.Popen(
-        [*PROGRAM, *words, "--checkpoint-seconds", "0", "-o", str(folder)],
+        [*PROGRAM, *words, "--set", "envs=4", "rollout=16", "hidden=[8]", "-o", str(folder)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -361,7 +362,7 @@ def test_killed_at_ten_random_moments(tmp_path: Path) -> None:
     for _ in range(60):
         process = study_process(tmp_path / "killed")
         try:
-            process.communicate(timeout=draw.uniform(0.1, 0.6) * took)
+            process.communicate(timeout=draw.uniform(0.05, 0.5) * took)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.communicate()

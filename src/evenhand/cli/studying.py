@@ -178,6 +178,8 @@ def asked_study(asked: StudyCommand) -> Study:
     env = resolve(asked.env, arguments)
     for welfare in welfares:
         named_welfare(welfare, len(env.objectives))
+    if len(env.objectives) == 1:
+        welfares = ["utilitarian"]  # of one user all welfares agree
     learners = tuple(
         Learner(_called(algo, welfare), algo, welfare, changes[algo], asked.steps)
         for algo in algos
@@ -408,8 +410,9 @@ def _show(study: Study, found: Any, folder: Path) -> None:
     from evenhand.report.publishing import CLAIMS, PAGE, RECORD
 
     console = Console(highlight=False, markup=False)
-    console.print(f"\n{study.title}: claims and verdicts", style="bold")
-    console.print(claims_table(study.claims, found))
+    if study.claims:
+        console.print(f"\n{study.title}: claims and verdicts", style="bold")
+        console.print(claims_table(study.claims, found))
     console.print(
         f"Page: {folder / PAGE}; figures in {folder / 'figures'}; what was seen in {folder / CLAIMS}; "
         f"all numbers in {folder / RECORD}.",

@@ -25,7 +25,7 @@ from evenhand.welfare import GGF
 
 W = GGF([2 / 3, 1 / 3])
 PRINTED, CORRECTED = GGF([5 / 9, 4 / 9]), GGF([4 / 5, 1 / 5])
-MODELS = 40
+MODELS = 20
 """Random models, of seeds 0, 1, …, on which statements are tried."""
 GAMMAS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999)
 ROUNDING = 1e-7
@@ -128,7 +128,7 @@ def compute(say: Say = lambda _: None) -> Theory:
     return Theory(facts, series)
 
 
-def random_model(seed: int, states: int = 5, users: int = 2) -> MOMDP:
+def random_model(seed: int, states: int = 4, users: int = 2) -> MOMDP:
     """A random model in which every state can be reached from every other, whatever the policy."""
     return examples.garnet(states, 3, users, branching=states, seed=seed)
 

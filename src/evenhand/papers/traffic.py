@@ -43,7 +43,7 @@ DAY = Experiment(
     "Traffic lights, a day in four parts",
     "traffic",
     pairs(("ppo",)),
-    (Simple("random", "random"), FIXED),
+    (FIXED,),
     (A_DAY,),
     seeds(50),
     arguments={"demand": "day"},

@@ -105,7 +105,8 @@ def curves_figure(
         # The interval of two or three seeds can be so wide that nothing else would be seen.
         spread = max(ends) - min(ends)
         low, high = axes.get_ylim()
-        axes.set_ylim(max(low, min(ends) - spread), min(high, max(ends) + spread))
+        if spread > 0:
+            axes.set_ylim(max(low, min(ends) - spread), min(high, max(ends) + spread))
         axes.set(xlabel="steps of training", ylabel=f"{word}, mean of all users")
         axes.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4))
         axes.margins(x=0)
