@@ -327,7 +327,7 @@ def test_an_environment_of_ones_own(tmp_path: Path) -> None:
 
 
 def study_process(folder: Path) -> subprocess.Popen[str]:
-    words = ["study", "datacenter", "--algos", "a2c", "--env", "k=2", "episode_steps=20", "--steps", "60000"]
+    words = ["study", "datacenter", "--algos", "a2c", "--env", "episode_steps=20", "--steps", "60000"]
     words += ["--seeds", "2", "--episodes", "2", "--jobs", "2", "--checkpoint-seconds", "0"]
     return subprocess.Popen(
         [*PROGRAM, *words, "--set", "envs=4", "rollout=16", "hidden=[8]", "-o", str(folder)],

@@ -371,6 +371,7 @@ def _draw_example(axes: Any) -> None:
         for w, text in ((5 / 9, "5/9"), (5 / 7, "5/7")):
             panel.axvline(w, color="0.5", linewidth=0.9, dashes=(3, 3))
             panel.annotate(text, (w, panel.get_ylim()[1]), fontsize=8, ha="center", va="bottom", color="0.3")
-        panel.set(xlabel="w₁, the weight of the worse-off user", title=f"from {state}")
+        panel.set_xlabel("w₁, the weight of the worse-off user")
+        panel.set_title(f"from {state}", loc="left")
     left.set_ylabel("GGF of what is still to come")
     legend(left)
