@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -24,6 +25,7 @@ from evenhand.report.study_page import how_parts, rules, study_page
 from evenhand.report.study_pictures import Figure, curves_figure, figures_of
 from evenhand.report.text import as_json
 from evenhand.runs.checkpoint import make_folder, write_atomically
+from evenhand.runs.folder import versions
 from evenhand.runs.study import Results
 
 PAGE, RECORD, CLAIMS = "index.html", "results.json", "claims.md"
@@ -68,7 +70,8 @@ def publish_facts(
     """The same for a study whose claims are computed, not sampled. samples: by setting and key."""
     found = verdicts(study.claims, samples)
     figures = drawn(drawings, folder)
-    text = study_page(study, found, [], figures, [], [command(line)])
+    came = {"versions": [versions()], "core_hours": math.nan}
+    text = study_page(study, found, [], figures, [], [command(line), *how_parts((), {}, came)])
     _write(
         folder, study, found, text, {"study": study.key, "command": line, "claims": claims_record(study.claims, found)}
     )
