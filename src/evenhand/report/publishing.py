@@ -72,9 +72,8 @@ def publish_facts(
     figures = drawn(drawings, folder)
     came = {"versions": [versions()], "core_hours": math.nan}
     text = study_page(study, found, [], figures, [], [command(line), *how_parts((), {}, came)])
-    _write(
-        folder, study, found, text, {"study": study.key, "command": line, "claims": claims_record(study.claims, found)}
-    )
+    numbers = {"study": study.key, "command": line, "claims": claims_record(study.claims, found), "provenance": came}
+    _write(folder, study, found, text, numbers)
     return found
 
 
