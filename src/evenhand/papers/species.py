@@ -50,8 +50,8 @@ STRONG = replace(
 
 SETTINGS = ("published/long run", "published/discounted", "strong/long run", "strong/discounted")
 COINCIDE = (
-    "With the published response the best sum and the best GGF nearly coincide (the exact optimum of the GGF has a "
-    "score of 0.656 in the long run, that of the sum about 0.645), so that well-trained algorithms hardly differ."
+    "With the published response the best sum and the best GGF nearly coincide, so that well-trained algorithms hardly "
+    "differ: the figures show the exact optimum of the GGF beside them."
 )
 HORIZON = (
     "A learner with γ = 0.99 looks about a hundred years ahead. Introducing otters late is fair over that time, and "

@@ -13,9 +13,9 @@ ALGOS = ("ppo", "a2c", "dqn")
 FAR = 0.99999
 FAR_SETTINGS = {"gamma": FAR}
 MARGIN = 0.05
-"""Scores that differ by less count as close: about what the test traffic of other seeds changes."""
+"""Scores that differ by less, as a share, count as close. The paper gives no margin: this one is ours."""
 LIMIT = 0.10
-"""A price of fairness below this counts as limited."""
+"""A price of fairness below this counts as limited. The paper gives no number: this one is ours."""
 
 IN_SUMO = Test("SUMO", "average", 8, {}, "minus the seconds waited on each arm, per decision, in SUMO")
 A_DAY = Test("SUMO", "average", 2, {}, "minus the seconds waited on each arm, per decision, over a whole day in SUMO")
