@@ -282,7 +282,7 @@ def evaluate_policy(
     env = resolve(env, arguments or {})
     if episodes < 1 or most_steps < 1:
         raise InputError(f"there must be at least one episode and one step, not {episodes} and {most_steps}.")
-    policy = _as_policy(env, policy)
+    policy = as_policy(env, policy)
     facts: Facts = {}
     if isinstance(env, PureEnv) and isinstance(policy, Acts | Decides):
         outcome = _play_pure(env, policy, episodes, gamma, seed, most_steps)
@@ -308,7 +308,8 @@ def evaluate_policy(
 POLICIES = 'give what evenhand.load gives, "random", an action, or a function from observations to actions'
 
 
-def _as_policy(env: PureEnv | HostEnv, policy: Any) -> Any:
+def as_policy(env: PureEnv | HostEnv, policy: Any) -> Any:
+    """What `evaluate_policy` makes of a policy, by its name or as it is; refuses what does not suit the environment."""
     if isinstance(policy, str):
         own = {simple.name: simple for simple in getattr(env, "baselines", ())}
         if policy not in ("random", *own):

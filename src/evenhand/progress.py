@@ -146,3 +146,70 @@ def shares(objectives: Sequence[str], values: Sequence[float], most: int = 4) ->
     if len(values) > most:
         shown.append(f"… worst {min(values):.3g}")
     return ", ".join(shown)
+
+
+class StudyProgress:
+    """A live table of a study: all cells, the cells of each method, and what every process is at.
+
+    Where standard error is no terminal, a line for each cell that is done.
+    """
+
+    def __init__(self, methods: Mapping[str, tuple[int, int]], steps: int, wanted: bool | None = None) -> None:
+        """methods: how many cells of each are done, and of how many; steps: of training that are left."""
+        self._console = Console(stderr=True)
+        self._live = self._console.is_terminal if wanted is None else wanted
+        self._bar = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(bar_width=16),
+            progress.TextColumn("{task.fields[count]}"),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("[dim]{task.fields[note]}"),
+            console=self._console,
+        )
+        done, of = (sum(numbers) for numbers in zip(*methods.values(), strict=True))
+        self._all = self._bar.add_task("all", total=max(steps, 1), count=f"{done}/{of} cells", note="")
+        self._methods = {
+            name: self._bar.add_task(name, total=total, completed=made, count=f"{made}/{total}", note="")
+            for name, (made, total) in methods.items()
+        }
+        self._done = {name: made for name, (made, _) in methods.items()}
+        self._of = {name: total for name, (_, total) in methods.items()}
+        self._steps: dict[Any, int] = {}
+        self._running: dict[str, dict[str, str]] = {name: {} for name in methods}
+
+    def __enter__(self) -> StudyProgress:
+        if self._live:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._bar.stop()
+
+    def say(self, message: str) -> None:
+        """A sentence above the table."""
+        self._bar.console.print(message, highlight=False, markup=False)
+
+    def update(self, method: str, which: str, report: Mapping[str, Any]) -> None:
+        """Show what a cell reports. which: of the method's cells, as in "seed 3"."""
+        phase, step = report["phase"], report["step"]
+        running, key = self._running[method], (method, which)
+        before = self._steps.setdefault(key, step)
+        self._bar.advance(self._all, max(0, step - before))
+        self._steps[key] = max(step, before)
+        if phase in ("done", "stopped"):
+            running.pop(which, None)
+            if phase == "done":
+                self._done[method] += 1
+                done, of = self._done[method], self._of[method]
+                self._bar.update(self._methods[method], completed=done, count=f"{done}/{of}")
+                whole = f"{sum(self._done.values())}/{sum(self._of.values())} cells"
+                self._bar.update(self._all, count=whole)
+                if not self._live:
+                    self.say(f"{method}, {which}: done ({whole})")
+        else:
+            speed = f" {report['speed']:,.0f} steps/s" if "speed" in report else ""
+            running[which] = f"{which} {phase}{speed}"
+        self._bar.update(self._methods[method], note="; ".join(running.values()))

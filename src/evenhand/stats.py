@@ -56,6 +56,7 @@ def bootstrap_interval(
     confidence: float = 0.95,
     *,
     method: Literal["bca", "percentile"] = "bca",
+    batched: bool = False,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval:
@@ -66,6 +67,8 @@ def bootstrap_interval(
     statistic: from as many arrays of the same shapes to a number.
     method: "percentile" takes the quantiles of the statistic over the resamples; "bca" corrects them for bias and
         skewness (Efron 1987), and is the same as "percentile" where these corrections are not defined.
+    batched: whether the statistic also takes arrays with one more axis in front, for many resamples at once, as
+        `lambda x, y: x.mean(-1) - y.mean(-1)` does.
     """
     strata = _checked(samples if isinstance(samples, tuple) else (samples,), confidence)
     if method not in ("bca", "percentile"):
@@ -76,12 +79,13 @@ def bootstrap_interval(
         return Interval(math.nan, math.nan)
     rng = np.random.default_rng(seed)
     draws = [rng.integers(0, len(stratum), (resamples, len(stratum))) for stratum in strata]
-    replicates = np.array(
-        [
-            float(statistic(*(stratum[draw[i]] for stratum, draw in zip(strata, draws, strict=True))))
-            for i in range(resamples)
-        ]
-    )
+    pairs = list(zip(strata, draws, strict=True))
+    if batched:
+        replicates = np.asarray(statistic(*(stratum[draw] for stratum, draw in pairs)), float)
+    else:
+        replicates = np.array(
+            [float(statistic(*(stratum[draw[i]] for stratum, draw in pairs))) for i in range(resamples)]
+        )
     if not np.isfinite(replicates).all():
         raise InputError("the statistic of a bootstrap must be finite for every choice of seeds.")
     if (replicates == replicates[0]).all():
@@ -151,21 +155,21 @@ def probability_of_improvement(
             f"not shapes {x.shape} and {y.shape}."
         )
     tasks = (*x.reshape(len(x), -1).T, *y.reshape(len(y), -1).T)
-    value = _mean_share_of_wins(*tasks)
+    value = float(_mean_share_of_wins(*tasks))
     bounds = bootstrap_interval(
-        tasks, _mean_share_of_wins, confidence, method="percentile", resamples=resamples, seed=seed
+        tasks, _mean_share_of_wins, confidence, method="percentile", batched=True, resamples=resamples, seed=seed
     )
     return Estimate(value, *bounds)
 
 
-def _mean_share_of_wins(*tasks: np.ndarray) -> float:
+def _mean_share_of_wins(*tasks: Float[np.ndarray, "*batch _"]) -> Float[Any, "*batch"]:
     """Over tasks of x, followed by the same tasks of y."""
     half = len(tasks) // 2
-    shares = [
-        (np.greater.outer(x, y).mean() + np.greater_equal.outer(x, y).mean()) / 2
-        for x, y in zip(tasks[:half], tasks[half:], strict=True)
-    ]
-    return float(np.mean(shares))
+    shares = []
+    for x, y in zip(tasks[:half], tasks[half:], strict=True):
+        x, y = x[..., :, None], y[..., None, :]
+        shares.append(((x > y).mean(axis=(-2, -1)) + (x >= y).mean(axis=(-2, -1))) / 2)
+    return np.mean(shares, axis=0)
 
 
 def _checked(samples: tuple[Any, ...], confidence: float) -> tuple[np.ndarray, ...]:

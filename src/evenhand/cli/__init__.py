@@ -14,7 +14,18 @@ import tyro
 from tyro.conf import subcommand
 
 import evenhand
-from evenhand.cli import about, calibrating, doctor, exact, judging, playing, traffic, training
+from evenhand.cli import (
+    about,
+    calibrating,
+    doctor,
+    exact,
+    judging,
+    playing,
+    studying,
+    traffic,
+    training,
+    tuning,
+)
 from evenhand.cli.shared import FAILED, INTERRUPTED, REFUSED, one_by_one
 from evenhand.errors import InputError
 
@@ -28,17 +39,24 @@ Or, where the model is known, compute the fair optimum:
     evenhand model grid --side 20 -o grid.npz
     evenhand solve grid.npz --gamma 0.99
 
+Or reproduce the paper, or compare methods on an environment of your own, with statistics and a page:
+    evenhand reproduce species
+    evenhand study my_module:my-env-v0 --algos ppo,a2c --seeds 10
+
 Each command explains itself: evenhand train --help. What there is to choose from: evenhand list.
 Version: evenhand --version.
 
 Exit codes: 0 done, 2 bad input (a line says what is wrong), 130 interrupted, 1 check-env or calibrate
-found something wrong."""
+found something wrong, or a part of a study failed."""
 
 COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "train": (training.Train, training.run_train),
     "resume": (training.Resume, training.run_resume),
     "evaluate": (judging.Evaluate, judging.run_evaluate),
     "compare": (judging.Compare, judging.run_compare),
+    "study": (studying.StudyCommand, studying.run_study),
+    "reproduce": (studying.Reproduce, studying.run_reproduce),
+    "tune": (tuning.Tune, tuning.run_tune),
     "cycle": (traffic.Cycle, traffic.run_cycle),
     "calibrate": (calibrating.Calibrate, calibrating.run_calibrate),
     "play": (playing.Play, playing.run_play),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -180,6 +182,21 @@ def show(
         console.print(facts_table(facts))
     for event in events:
         console.print(event, soft_wrap=True)
+
+
+def command_line(command: str, asked: Any) -> str:
+    """The command that asks for the same results."""
+    words = ["evenhand", command]
+    for field in fields(asked):
+        value = getattr(asked, field.name)
+        if field.default is MISSING:
+            words.append(str(value))
+        elif field.name == "parts":
+            words += value
+        elif value != field.default and field.name not in ("plan", "jobs", "checkpoint_seconds"):
+            option = {"changes": "set", "arguments": "env"}.get(field.name, field.name)
+            words += [f"--{option}", *(value if isinstance(value, tuple) else [str(value)])]
+    return shlex.join(words)
 
 
 def environment_of(run: Run, given: Mapping[str, Any], name: str | None = None, **more: Any) -> Any:

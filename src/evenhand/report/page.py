@@ -1,8 +1,9 @@
-"""One page for a browser: text, tables and pictures in a single file, without scripts and without a network."""
+"""One page for a browser: text, tables and pictures in a single file, and nothing from a network."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -55,16 +56,20 @@ def as_html(table: Table) -> str:
     return f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
 
 
-def page(title: str, parts: Sequence[str]) -> str:
-    """The whole page. Nothing in it may run or be fetched, which browsers are told as well."""
+def page(title: str, parts: Sequence[str], style: str = "", script: str = "") -> str:
+    """The whole page. Nothing may be fetched, and nothing run but the script given, which browsers are told as well."""
     body = "\n".join(parts)
+    runs = (
+        f"script-src 'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'; " if script else ""
+    )
+    end = f"<script>{script}</script>\n" if script else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
+        f'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; {runs}img-src data:; '
         "style-src 'unsafe-inline'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n"
-        f"{body}\n</body>\n</html>\n"
+        f"<title>{escape(title)}</title>\n<style>{STYLE}{style}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n"
+        f"{body}\n{end}</body>\n</html>\n"
     )
 
 

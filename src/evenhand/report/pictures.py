@@ -50,7 +50,7 @@ def draw_comparison(
 
     name: what to call the fair policy; measure: what the returns are. The file's ending says which format.
     """
-    figure = _figure(10)
+    figure = figure_of(10)
     left, right = figure.subplots(1, 2, width_ratios=(1.35, 1))
     parties = [Party(name, fair.returns, FAIR), Party("utilitarian", utilitarian.returns, UTILITARIAN)]
     _draw_bars(left, parties, [str(user + 1) for user in range(len(fair.returns))], measure)
@@ -73,7 +73,7 @@ def draw_outcomes(
     measure: what the returns are. curves: the learning curves, for a third panel.
     """
     panels = 3 if curves else 2
-    figure = _figure(15 if curves else 10)
+    figure = figure_of(15 if curves else 10)
     axes = figure.subplots(1, panels, width_ratios=(1.35, 1, 1.2)[:panels])
     parties = []
     for outcome, colour in zip(outcomes, _colours(len(outcomes)), strict=True):
@@ -88,19 +88,25 @@ def draw_outcomes(
     _finish(figure, path, title)
 
 
-def _figure(width: float | int) -> Any:
+def figure_of(width: float | int, height: float | int = 4.4) -> Any:
+    """An empty figure of so many inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise InputError("pictures need matplotlib: pip install matplotlib.") from None
-    return Figure(figsize=(width, 4.4), dpi=150, layout="constrained")
+    return Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 
-def _finish(figure: Any, path: str | PathLike[str], title: str) -> None:
+def tidy(figure: Any) -> None:
+    """Axes in the style of the house."""
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
         axes.spines[["left", "bottom"]].set_color("0.6")
         axes.tick_params(color="0.6", labelcolor="0.25")
+
+
+def _finish(figure: Any, path: str | PathLike[str], title: str) -> None:
+    tidy(figure)
     if title:
         figure.suptitle(title, x=0.01, ha="left")
     try:
@@ -191,7 +197,7 @@ def _draw_lorenz(axes: Any, parties: Sequence[Party]) -> None:
 def _draw_curves(axes: Any, curves: Sequence[Curve], objectives: Sequence[str], colours: Sequence[str]) -> None:
     """Colours are runs and dashes users; of many users, the worst-off one and the mean."""
     for rough, colour in zip(curves, colours, strict=True):
-        curve = _smoothed(rough)
+        curve = smoothed(rough)
         lines = {name: curve.rewards[:, :, i] for i, name in enumerate(objectives)}
         if len(objectives) > len(DASHES):
             lines = {"worst-off user": curve.rewards.min(axis=2), "mean of all": curve.rewards.mean(axis=2)}
@@ -208,7 +214,7 @@ def _draw_curves(axes: Any, curves: Sequence[Curve], objectives: Sequence[str], 
     axes.legend(frameon=False, fontsize=8, ncols=min(len(curves), 3), **below)
 
 
-def _smoothed(curve: Curve) -> Curve:
+def smoothed(curve: Curve) -> Curve:
     """Means of rows next to each other, so many that what chance does to single rows does not hide the course."""
     block = max(1, len(curve.steps) // MOST_POINTS)
     whole = len(curve.steps) // block * block

@@ -184,7 +184,7 @@ class RunFolder:
         except (ValueError, RecursionError):
             self.say("versions.json is damaged; it is begun anew.")
             entries = []
-        self.write_json(file, [*entries, _versions()])
+        self.write_json(file, [*entries, versions()])
 
     @contextmanager
     def locked(self, seed: int | None = None, patience: float | int = 0.0) -> Iterator[None]:
@@ -323,7 +323,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _versions() -> dict[str, Any]:
+def versions() -> dict[str, Any]:
     """What may make a difference to the numbers."""
     packages = {}
     for package in _PACKAGES:

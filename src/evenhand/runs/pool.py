@@ -1,4 +1,4 @@
-"""Where the seeds of a run are trained: here one after another, or in spawned processes side by side."""
+"""Where work is done: seeds one after another in this process, or any tasks in spawned processes side by side."""
 
 from __future__ import annotations
 
@@ -6,16 +6,24 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from evenhand.errors import InputError
 
 if TYPE_CHECKING:
-    from evenhand.runs.training import Report, Run
+    from evenhand.runs.training import Run
+
+Task = TypeVar("Task")
+Report = Callable[[dict[str, Any]], None]
+Say = Callable[[str], None]
+Stop = Callable[[], bool]
+Perform = Callable[[Any, Report, Stop], None]
+"""Performs one task, tells how far it has come, and asks whether to stop at the next checkpoint."""
 
 ONE_THREAD = "PJRT_NPROC"
 """Says how many threads JAX starts. With one, small programs run up to twice as fast, for nothing is handed over; and
@@ -26,9 +34,9 @@ def in_this_process(run: Run, seeds: list[int], jobs: int, checkpoint_seconds: f
     """One seed after another; Ctrl-C stops at a checkpoint."""
     from evenhand.runs.training import deferred_interrupt
 
-    with _one_thread(), deferred_interrupt() as stop:
+    with one_thread(), deferred_interrupt() as stop:
         prepare_jax()
-        loop = _loop(run)
+        loop = loop_of(run)
         try:
             for seed in seeds:
                 if not run.train_seed(seed, loop, checkpoint_seconds, report, stop):
@@ -39,22 +47,61 @@ def in_this_process(run: Run, seeds: list[int], jobs: int, checkpoint_seconds: f
 
 def in_processes(run: Run, seeds: list[int], jobs: int, checkpoint_seconds: float, report: Report) -> None:
     """`jobs` seeds at a time, each process taking the next seed when it is done with one."""
+    failures, stopped = spread_out(_trainer, (str(run.path), checkpoint_seconds), seeds, jobs, report, run.folder.say)
+    if failures:
+        seed, why = failures[0]
+        others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        raise InputError(f"seed {seed} could not be trained{others}: {why}")
+    if stopped and not all(run.complete(seed) for seed in seeds):
+        raise KeyboardInterrupt
+
+
+def _trainer(argument: tuple[str, float], say: Say) -> Perform:
+    """What trains seeds of one run, in a process of its own."""
+    from evenhand.runs.folder import RunFolder
+    from evenhand.runs.training import Run
+
+    path, checkpoint_seconds = argument
+    run = Run(RunFolder.open(path))
+    run.folder.say = say  # type: ignore[method-assign,assignment]  # the parent logs it
+    loop = loop_of(run)
+
+    def perform(seed: int, report: Report, stop: Stop) -> None:
+        run.train_seed(seed, loop, checkpoint_seconds, report, stop)
+
+    return perform
+
+
+def spread_out(
+    setup: Callable[[Any, Say], Perform],
+    argument: Any,
+    tasks: Sequence[Task],
+    jobs: int,
+    report: Report,
+    say: Say,
+    kind: Callable[[Task], Any] = lambda task: None,
+) -> tuple[list[tuple[Task, str]], bool]:
+    """Perform tasks in `jobs` spawned processes; those that failed and why, and whether Ctrl-C was pressed.
+
+    setup: a function of a module, called once in each process with `argument` and a function for messages; what it
+        gives performs one task after another.
+    kind: a process goes on with tasks of one kind while there are any, since what was compiled for one serves all.
+    """
     from evenhand.runs.training import deferred_interrupt
 
     context = multiprocessing.get_context("spawn")
     halt = context.Event()
-    waiting, failures = list(seeds), []
+    waiting, failures = list(tasks), []
     connections: dict[Connection, Any] = {}
-    with _one_thread(), deferred_interrupt() as stop:
-        for _ in range(jobs):
+    busy: dict[Connection, Task] = {}
+    kinds: dict[Connection, Any] = {}
+    with one_thread(), deferred_interrupt() as stop:
+        for _ in range(min(jobs, len(waiting))):
             ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_work, args=(str(run.path), theirs, halt, checkpoint_seconds), daemon=False
-            )
+            process = context.Process(target=_work, args=(setup, argument, theirs, halt), daemon=False)
             process.start()
             theirs.close()
             connections[ours] = process
-        busy: dict[Connection, int] = {}
         try:
             while connections:
                 if stop() and not halt.is_set():
@@ -63,55 +110,49 @@ def in_processes(run: Run, seeds: list[int], jobs: int, checkpoint_seconds: floa
                 for connection in list(connections):
                     if connection not in busy:
                         if waiting:
-                            busy[connection] = waiting.pop(0)
-                            connection.send(busy[connection])
+                            others = [kinds[other] for other in busy]
+                            task = waiting.pop(_next(list(map(kind, waiting)), kinds.get(connection), others))
+                            busy[connection], kinds[connection] = task, kind(task)
+                            connection.send(task)
                         else:
                             connection.close()
                             connections.pop(connection).join()
                 for ready in wait(list(busy), timeout=0.2):
                     assert isinstance(ready, Connection)
-                    seed = busy[ready]
                     try:
-                        kind, content = ready.recv()
+                        what, content = ready.recv()
                     except EOFError:
                         process = connections.pop(ready)
                         process.join()
-                        del busy[ready]
-                        failures.append((seed, f"its process ended with code {process.exitcode}"))
+                        failures.append((busy.pop(ready), f"its process ended with code {process.exitcode}"))
                         continue
-                    if kind == "report":
+                    if what == "report":
                         report(content)
-                    elif kind == "say":
-                        run.folder.say(content)
+                    elif what == "say":
+                        say(content)
                     else:  # done, or failed
-                        del busy[ready]
+                        task = busy.pop(ready)
                         if content:
-                            failures.append((seed, content))
+                            failures.append((task, content))
         finally:
             for connection, process in connections.items():
                 connection.close()
                 process.terminate()
                 process.join()
-    if failures:
-        seed, why = failures[0]
-        others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-        raise InputError(f"seed {seed} could not be trained{others}: {why}")
-    if stop() and not all(run.complete(seed) for seed in seeds):
-        raise KeyboardInterrupt
+    return failures, stop()
 
 
-def _work(path: str, connection: Connection, halt: Any, checkpoint_seconds: float) -> None:
-    """A process that trains the seeds it is told to."""
-    from evenhand.runs.folder import RunFolder
-    from evenhand.runs.training import Run
+def _next(waiting: Sequence[Any], last: Any, others: Sequence[Any]) -> int:
+    """Which of the waiting tasks, by their kinds: one of the last kind; else one that nobody else is at; else any."""
+    if last in waiting:
+        return waiting.index(last)
+    return next((i for i, kind in enumerate(waiting) if kind not in others), 0)
 
+
+def _work(setup: Callable[[Any, Say], Perform], argument: Any, connection: Connection, halt: Any) -> None:
+    """A process that performs the tasks it is told to."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
-    parent = multiprocessing.parent_process()
-
-    def stop() -> bool:
-        if parent is not None and not parent.is_alive():
-            os._exit(1)
-        return bool(halt.is_set())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
     def tell(content: dict[str, Any]) -> None:
         connection.send(("report", content))
@@ -121,14 +162,12 @@ def _work(path: str, connection: Connection, halt: Any, checkpoint_seconds: floa
 
     try:
         prepare_jax()
-        run = Run(RunFolder.open(path))
-        run.folder.say = say  # type: ignore[method-assign]  # the parent logs it
-        loop = _loop(run)
+        perform = setup(argument, say)
         while True:
-            seed = connection.recv()
+            task = connection.recv()
             problem = None
             try:
-                run.train_seed(seed, loop, checkpoint_seconds, tell, stop)
+                perform(task, tell, halt.is_set)
             except (InputError, OSError) as error:
                 problem = str(error)
             except Exception:
@@ -138,14 +177,23 @@ def _work(path: str, connection: Connection, halt: Any, checkpoint_seconds: floa
         pass  # nothing left to do, or nobody left to do it for
 
 
-def _loop(run: Run) -> Any:
+def _end_with_parent() -> None:
+    """A parent that was killed cannot say so: what it started must not go on beside those that take its place."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def loop_of(run: Run) -> Any:
+    """What trains its seeds; the same for all of them."""
     from evenhand.loops import loop_for
 
     return loop_for(run.training_env, run.task, run.request["workers"], run.folder.say)
 
 
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """For JAX in this process, if it has not begun yet, and in those that are started meanwhile."""
     before = os.environ.get(ONE_THREAD)
     os.environ.setdefault(ONE_THREAD, "1")
@@ -154,6 +202,11 @@ def _one_thread() -> Iterator[None]:
     finally:
         if before is None:
             del os.environ[ONE_THREAD]
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def prepare_jax() -> None:

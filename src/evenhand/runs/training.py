@@ -24,6 +24,7 @@ from evenhand.progress import TrainingProgress
 from evenhand.runs.checkpoint import load_newest, save_checkpoint
 from evenhand.runs.folder import RunFolder, new_run_path
 from evenhand.runs.metrics import Metrics, spread
+from evenhand.runs.pool import Report
 from evenhand.runs.settings import check_name, settings
 from evenhand.welfare import Utilitarian, Welfare
 from evenhand.welfare import welfare as named_welfare
@@ -39,8 +40,6 @@ MOST_STEPS_PER_ROW = 65_536
 CHECKPOINT_SECONDS = 30.0
 PATIENCE = 20.0
 """Seconds to wait for the last process of an interrupted run to let go of a seed."""
-
-Report = Callable[[dict[str, Any]], None]
 
 
 def train(
@@ -188,7 +187,7 @@ class Run:
         checkpoint_seconds: float | int = CHECKPOINT_SECONDS,
     ) -> None:
         """Train what is not trained yet, and test it."""
-        from evenhand.runs.pool import in_processes, in_this_process
+        from evenhand.runs.pool import cores, in_processes, in_this_process
 
         if jobs is not None and jobs < 1:
             raise InputError(f"there must be at least one job, not {jobs}.")
@@ -201,8 +200,7 @@ class Run:
             with TrainingProgress(missing, total, self.request["objectives"], progress) as bar:
                 self.folder.echo = bar.say
                 try:
-                    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-                    jobs = min(jobs or cores, len(missing))
+                    jobs = min(jobs or cores(), len(missing))
                     spread_out = jobs > 1 and self.request["env"] is not None
                     (in_processes if spread_out else in_this_process)(
                         self, missing, jobs, float(checkpoint_seconds), bar.update

@@ -1,0 +1,232 @@
+"""Search for hyperparameters: every method with the same number of trials, seeds and steps, whatever interrupts it.
+
+SEARCH/
+  search.json     what was asked
+  trials.json     the trials that are done: settings and score of each
+  cells/          their runs, by what they are (see `evenhand.runs.study`)
+
+What a trial tries depends on those before it and on its number alone, so that a search that is killed and started
+again ends with the same trials.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evenhand.errors import InputError
+from evenhand.runs.checkpoint import as_json, make_folder, write_atomically
+from evenhand.runs.pool import Report, Say
+from evenhand.runs.settings import check_name
+from evenhand.runs.study import FIRST_SEED, Executor, Experiment, Learner, Test, carry_out, cells_of, gather
+from evenhand.welfare import welfare as named_welfare
+
+STARTUP = 10
+"""Trials at random before the search learns from them."""
+
+
+class Range(NamedTuple):
+    """A number between two, by its logarithm."""
+
+    low: float
+    high: float
+
+
+SPACES: Mapping[str, Mapping[str, Range | tuple[Any, ...]]] = {
+    "ppo": {
+        "learning_rate": Range(3e-5, 3e-3),
+        "entropy": Range(1e-4, 3e-2),
+        "gae_lambda": (0.9, 0.95, 0.98, 0.99),
+        "rollout": (64, 128, 256),
+        "clip": (0.1, 0.2, 0.3),
+        "learning_rate_schedule": ("constant", "linear"),
+    },
+    "a2c": {
+        "learning_rate": Range(1e-4, 1e-2),
+        "entropy": Range(1e-4, 3e-2),
+        "gae_lambda": (0.9, 0.95, 0.98, 1.0),
+        "rollout": (5, 10, 30, 64),
+        "normalise_advantages": (False, True),
+        "learning_rate_schedule": ("constant", "linear"),
+    },
+    "dqn": {
+        "learning_rate": Range(3e-5, 3e-3),
+        "batch": (32, 64, 128),
+        "target_interval": (250, 500, 2000, 10_000),
+        "exploration_fraction": (0.1, 0.3, 0.5),
+        "learning_rate_schedule": ("constant", "linear"),
+    },
+}
+"""What is searched, by algorithm: as many directions each, so that equal budgets mean the same."""
+
+
+class Trial(NamedTuple):
+    """One combination of settings."""
+
+    number: int
+    settings: dict[str, Any]
+    """Changes to the preset; the first trial has none."""
+    score: float | None
+    """The mean welfare over the seeds; None where training failed."""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched for."""
+
+    env: str
+    algo: str
+    welfare: str
+    steps: int | None
+    seeds: int = 2
+    episodes: int = 20
+    measure: str = "average"
+    preset: str = "tuned"
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+    def experiment(self, trial: int, settings: Mapping[str, Any]) -> Experiment:
+        """One trial, with seeds that no study has."""
+        return Experiment(
+            f"trial-{trial}",
+            f"trial {trial}",
+            self.env,
+            (Learner("trial", self.algo, self.welfare, settings, self.steps),),
+            (),
+            (Test("test", self.measure, self.episodes),),
+            tuple(range(self.seeds)),
+            self.arguments,
+            self.training,
+            self.preset,
+        )
+
+    def record(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return {name: dict(v) if isinstance(v, Mapping) else v for name, v in vars(self).items()}
+
+
+def check(search: Search, folder: Path) -> list[Trial]:
+    """Refuse what cannot be searched, before any work; the trials that are done already."""
+    check_name("algorithm", search.algo, SPACES)
+    _optuna()
+    if not 1 <= search.seeds <= FIRST_SEED:
+        raise InputError(f"a search takes 1 to {FIRST_SEED} seeds, those that studies leave to it, not {search.seeds}.")
+    cells_of(search.experiment(0, {}))
+    asked = folder / "search.json"
+    if asked.exists() and json.loads(asked.read_text("utf-8")) != search.record():
+        raise InputError(f"{folder} is a search for something else: choose another folder for this one.")
+    kept = folder / "trials.json"
+    return [Trial(**entry) for entry in json.loads(kept.read_text("utf-8"))] if kept.exists() else []
+
+
+def steps_of(search: Search) -> int:
+    """Steps of training of each trial and seed."""
+    return cells_of(search.experiment(0, {}))[0].steps
+
+
+def carry_on(
+    search: Search,
+    folder: Path,
+    trials: int,
+    executor: Executor,
+    report: Callable[[int], Report],
+    say: Say,
+    told: Callable[[Trial], None],
+) -> list[Trial]:
+    """Do trials until there are so many; all of them.
+
+    report: what to tell about the cells of a trial; told: called with each trial that is done.
+    """
+    done = check(search, folder)
+    make_folder(folder)
+    write_atomically(folder / "search.json", as_json(search.record()))
+    for number in range(len(done), trials):
+        settings = suggestion(search.algo, done, number)
+        done.append(_tried(search, number, settings, folder, executor, report(number), say))
+        write_atomically(folder / "trials.json", as_json([trial._asdict() for trial in done]))
+        told(done[-1])
+    return done
+
+
+def suggestion(algo: str, done: Sequence[Trial], number: int) -> dict[str, Any]:
+    """What to try next: nothing but the preset, then at random, then by the tree-structured Parzen estimator."""
+    if number == 0:
+        return {}
+    optuna = _optuna()
+    space = {name: _distribution(optuna, values) for name, values in SPACES[algo].items()}
+    sampler = optuna.samplers.TPESampler(seed=number, n_startup_trials=STARTUP)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    for trial in done:
+        if trial.score is not None and trial.settings:
+            study.add_trial(optuna.trial.create_trial(params=trial.settings, distributions=space, value=trial.score))
+    return dict(study.ask(space).params)
+
+
+def best(done: Sequence[Trial]) -> Trial:
+    """The trial with the highest score, the first of equal ones."""
+    scored = [trial for trial in done if trial.score is not None]
+    if not scored:
+        raise InputError(f"no trial could be trained: {done[-1].problem if done else 'there was none'}")
+    return max(scored, key=lambda trial: (trial.score, -trial.number))
+
+
+def preset_text(search: Search, done: Sequence[Trial], line: str) -> str:
+    """The best settings as a part of a preset that says which search it comes from."""
+    chosen = best(done)
+    first = done[0].score
+    about = [
+        f"# From {line}:",
+        f"# {len(done)} trials with {search.seeds} seeds each, judged by the {search.measure} {search.welfare} of "
+        f"{search.episodes} test episodes.",
+        f"# Trial {chosen.number} scored {chosen.score:.6g}; the preset {search.preset} had "
+        f"{'none' if first is None else f'{first:.6g}'}.",
+        f"[{search.env}.{search.algo}]",
+    ]
+    values = [f"{name} = {_toml(value)}" for name, value in chosen.settings.items()]
+    return "\n".join([*about, *(values or ["# The preset itself was the best."])])
+
+
+def _tried(
+    search: Search, number: int, settings: dict[str, Any], folder: Path, executor: Executor, report: Report, say: Say
+) -> Trial:
+    experiment = search.experiment(number, settings)
+    try:
+        cells = cells_of(experiment)
+    except InputError as error:  # settings that do not go together
+        return Trial(number, settings, None, str(error))
+    failures = carry_out(cells, folder, executor, report, say)
+    if failures:
+        return Trial(number, settings, None, failures[0][1].strip().splitlines()[-1])
+    result = gather(experiment, cells, folder)
+    returns = result.returns(experiment.tests[0])["trial"]
+    welfare = named_welfare(search.welfare, returns.shape[1])
+    if welfare.needs_positive and returns.min() <= 0:
+        return Trial(number, settings, None, f"{search.welfare} needs positive returns")
+    return Trial(number, settings, float(np.mean(welfare.value(returns))))
+
+
+def _distribution(optuna: Any, values: Range | tuple[Any, ...]) -> Any:
+    if isinstance(values, Range):
+        return optuna.distributions.FloatDistribution(values.low, values.high, log=True)
+    return optuna.distributions.CategoricalDistribution(values)
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise InputError("searching needs Optuna: pip install 'evenhand[tune]'.") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else f"{value:.4g}" if isinstance(value, float) else str(value)

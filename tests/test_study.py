@@ -1,0 +1,396 @@
+"""Studies: cells by what they are, only what is missing is done, and kills change nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from evenhand.errors import InputError
+from evenhand.judge import TEST_SEED, Evaluation, evaluate_policy
+from evenhand.papers import PLANS, SCALES, plan
+from evenhand.report.study import settings_of, verdicts
+from evenhand.runs import RunFolder
+from evenhand.runs.study import (
+    FIRST_SEED,
+    Cell,
+    Executor,
+    Experiment,
+    Learner,
+    Simple,
+    Test,
+    ThisMachine,
+    carry_out,
+    cells_of,
+    do,
+    gather,
+    hashed,
+    missing_of,
+    seconds_of,
+)
+from test_cli_learning import PROGRAM, program, refused
+
+SMALL = {"envs": 4, "rollout": 16, "hidden": [8]}
+TESTS = (Test("long", "average", 2, {"episode_steps": 20}), Test("soon", "discounted", 2, {"episode_steps": 20}))
+TINY = Experiment(
+    "tiny",
+    "Tiny",
+    "species",
+    (Learner("A2C", "a2c", "utilitarian", SMALL, 640), Learner("GGF-A2C", "a2c", "ggf", SMALL, 640)),
+    (Simple("random", "random"), Simple("enforce", 2)),
+    TESTS,
+    (FIRST_SEED, FIRST_SEED + 1),
+    {"response": "strong"},
+)
+WORDS = ["--algos", "a2c", "--env", "response=strong", "--set", "envs=4", "rollout=16", "hidden=[8]"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Compiled programs of these tests go where the tests' other files go."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    os.environ.pop("XDG_CACHE_HOME")
+    if before is not None:
+        os.environ["XDG_CACHE_HOME"] = before
+    jax.config.update("jax_compilation_cache_dir", None)
+
+
+class Here:
+    """Does cells in this process: what an executor has to do, and nothing else."""
+
+    def __init__(self) -> None:
+        self.done: list[Cell] = []
+
+    def map(self, cells: Any, root: Path, report: Any, say: Any) -> tuple[list[tuple[Cell, str]], bool]:
+        compiled: dict[str, Any] = {}
+        for cell in cells:
+            assert do(cell, root, 30.0, say, report, lambda: False, compiled)
+            self.done.append(cell)
+        return [], False
+
+
+def ignore(_: Any) -> None:
+    """For reports."""
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Cell]]:
+    """A tiny study, done in this process."""
+    root, cells = tmp_path_factory.mktemp("study"), cells_of(TINY)
+    assert carry_out(cells, root, Here(), ignore, ignore) == []
+    return root, cells
+
+
+# Cells
+
+
+def test_a_cell_is_known_by_what_it_is() -> None:
+    cells = cells_of(TINY)
+    assert len(cells) == 8
+    assert len({path for cell in cells for path in cell.results(Path())}) == 4 * 1 + 4 * 2
+    assert cells == cells_of(TINY)
+    again = cells_of(dataclasses.replace(TINY, key="other", title="Other", seeds=(FIRST_SEED, 7)))
+    assert [a.results(Path()) == b.results(Path()) for a, b in zip(cells, again, strict=True)] == [True, False] * 4
+    changed = dataclasses.replace(TINY.learners[0], settings=SMALL | {"entropy": 0.5})
+    others = cells_of(dataclasses.replace(TINY, learners=(changed,)))
+    assert others[0].folder(Path()) != cells[0].folder(Path())
+
+
+def test_the_order_of_a_configuration_does_not_matter() -> None:
+    assert hashed({"a": 1, "b": {"c": 2, "d": 3}}) == hashed({"b": {"d": 3, "c": 2}, "a": 1})
+    assert hashed({"a": 1}) != hashed({"a": 2})
+
+
+def test_a_study_leaves_results(done: tuple[Path, list[Cell]]) -> None:
+    root, cells = done
+    results = gather(TINY, cells, root)
+    assert results.objectives == ("otters", "abalone")
+    for test in TINY.tests:
+        returns = results.returns(test)
+        assert list(returns) == ["A2C", "GGF-A2C", "random", "enforce"]
+        assert all(z.shape == (2, 2) for z in returns.values())
+    assert not np.array_equal(results.returns(TESTS[0])["A2C"], results.returns(TESTS[1])["A2C"])
+    settings = settings_of(dataclasses.replace(plan("species"), experiments=(TINY,)), [results])
+    assert [setting.key for setting in settings] == ["tiny/long", "tiny/soon"]
+
+
+def test_results_are_those_of_evaluate(done: tuple[Path, list[Cell]]) -> None:
+    """A simple policy's test is what anyone gets by the same settings and seed."""
+    root, cells = done
+    (cell,) = (cell for cell in cells if cell.method == "random" and cell.seed == FIRST_SEED)
+    record = json.loads(cell.results(root)[0].read_text())
+    again = evaluate_policy(
+        "species", "random", 2, seed=FIRST_SEED, arguments={"response": "strong", "episode_steps": 20}
+    )
+    np.testing.assert_array_equal(Evaluation.from_record(record).total, again.total)
+
+
+def test_no_seed_is_used_twice() -> None:
+    """Seeds of searches are below those of studies, and test episodes have seeds of their own."""
+    for domain, scale in ((domain, scale) for domain in PLANS for scale in SCALES):
+        for experiment in plan(domain, scale).experiments:
+            assert min(experiment.seeds) >= FIRST_SEED
+            assert max(experiment.seeds) < TEST_SEED
+
+
+def test_a_second_time_nothing_is_done(done: tuple[Path, list[Cell]]) -> None:
+    root, cells = done
+    executor = Here()
+    assert missing_of(cells, root) == []
+    carry_out(cells, root, executor, ignore, ignore)
+    assert executor.done == []
+
+
+def test_only_what_is_new_is_done(done: tuple[Path, list[Cell]], tmp_path: Path) -> None:
+    root, _ = done
+    more = dataclasses.replace(TINY, seeds=(FIRST_SEED, FIRST_SEED + 1, FIRST_SEED + 2))
+    missing = missing_of(cells_of(more), root)
+    assert {cell.seed for cell in missing} == {FIRST_SEED + 2}
+    assert len(missing) == 4
+    longer = dataclasses.replace(TINY, tests=(dataclasses.replace(TESTS[0], episodes=3),))
+    cells = [cell for cell in missing_of(cells_of(longer), root) if cell.learns]
+    assert len(cells) == 4  # to be tested anew, but not trained
+    before = {path: path.stat().st_mtime_ns for path in root.glob("cells/*/seed-*/checkpoints/*/*")}
+    carry_out(cells[:1], root, Here(), ignore, ignore)
+    assert {path: path.stat().st_mtime_ns for path in root.glob("cells/*/seed-*/checkpoints/*/*")} == before
+
+
+def test_two_at_once_are_refused(done: tuple[Path, list[Cell]]) -> None:
+    root, cells = done
+    with RunFolder(root, {}).locked(), pytest.raises(InputError, match="wait for it to end"):
+        carry_out(cells, root, Here(), ignore, ignore)
+
+
+def test_executors_are_interchangeable(done: tuple[Path, list[Cell]], tmp_path: Path) -> None:
+    """Spawned processes give the same bits as this one."""
+    assert isinstance(ThisMachine(), Executor)
+    assert isinstance(Here(), Executor)
+    root, cells = done
+    seen: list[Any] = []
+    assert carry_out(cells, tmp_path, ThisMachine(2), seen.append, ignore) == []
+    finished = [content["cell"].name for content in seen if content["phase"] == "done"]
+    assert sorted(finished) == sorted(cell.name for cell in cells)
+    for here, there in ((cell.results(root), cell.results(tmp_path)) for cell in cells):
+        assert [path.read_bytes() for path in here] == [path.read_bytes() for path in there]
+    assert seconds_of(cells, cells, tmp_path) > 0
+
+
+def test_a_cell_that_fails_is_named_and_the_others_are_done(tmp_path: Path) -> None:
+    cells = [cell for cell in cells_of(TINY) if not cell.learns][:2]
+    broken = dataclasses.replace(cells[0], request=dict(cells[0].request) | {"policy": "nobody"})
+    failures = carry_out([broken, cells[1]], tmp_path, ThisMachine(1), ignore, ignore)
+    assert [(cell.name, "'nobody' is no policy" in why) for cell, why in failures] == [(broken.name, True)]
+    assert cells[1].complete(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"learners": (Learner("X", "a2c"), Learner("X", "ppo"))}, "the same name"),
+        ({"learners": (Learner("X", "sarsa"),)}, "there is no algorithm 'sarsa'"),
+        ({"simple": (Simple("X", "nobody"),)}, "'nobody' is no policy"),
+        ({"tests": (Test("t", "average", 1, {"years": 3}),)}, "has no argument 'years'"),
+    ],
+)
+def test_everything_is_checked_before_any_work(change: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        cells_of(dataclasses.replace(TINY, **change))
+
+
+# The paper's plans
+
+
+@pytest.mark.parametrize("domain", PLANS)
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_plan_can_be_carried_out(domain: str, scale: str) -> None:
+    """All cells can be made, and every claim is about methods and tests that there are."""
+    study = plan(domain, scale)
+    for experiment in study.experiments:
+        assert len(cells_of(experiment)) == len(experiment.seeds) * len(experiment.methods)
+    there = {
+        f"{e.key}/{test.name}": {name: np.ones((5, 2)) for name in e.methods}
+        for e in study.experiments
+        for test in e.tests
+    }
+    for claim, by in zip(study.claims, verdicts(study.claims, there), strict=True):
+        for judged in by.values():
+            assert not any("not part of this study" in finding.text for finding in judged.findings), claim.text
+    seeds = {"quick": (4, 10), "paper": (20, 50)}[scale]
+    assert all(seeds[0] <= len(e.seeds) <= seeds[1] for e in study.experiments)
+
+
+def test_plans_take_other_seeds_steps_and_presets() -> None:
+    small = plan("traffic", "quick", seeds=2, steps=5000, preset="paper")
+    for experiment in small.experiments:
+        assert experiment.seeds == (FIRST_SEED, FIRST_SEED + 1)
+        assert {learner.steps for learner in experiment.learners} == {5000}
+        assert experiment.preset == "paper"
+    far = [x for x in small.experiments[0].learners if x.settings]
+    assert [dict(x.settings) for x in far] == [{"gamma": 0.99999}] * 2
+
+
+# The program
+
+
+def test_the_plan_is_shown_and_nothing_done(tmp_path: Path) -> None:
+    answer = program("study", "species", *WORDS, "--steps", 640, "--seeds", 3, "-o", tmp_path / "new", "--plan")
+    assert answer.code == 0
+    assert "A2C, GGF-A2C; 3 seeds; 640 steps each" in answer.out
+    assert "24 cells (6 to train), 0 done already" in answer.out
+    assert "about " in answer.out
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("study species --seeds 0", "--seeds must be at least 1"),
+        ("study species --algos ppo,sarsa", "there is no algorithm 'sarsa'"),
+        ("study species --welfare nobody", "nobody"),
+        ("study species --measure best", "there is no measure 'best'"),
+        ("study species --set dqn.clip=1", "there is no algorithm of this study 'dqn'"),
+        ("study nowhere-v0", "no environment is called 'nowhere-v0'"),
+        ("study species --checkpoint-seconds -1", "--checkpoint-seconds must not be negative"),
+        ("reproduce weather", "there is no part of the paper 'weather'"),
+        ("reproduce species --scale huge", "there is no scale 'huge'"),
+        ("reproduce species --jobs 0", "--jobs must be at least 1"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_no_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert sentence in refused(program(*words.split()))
+    assert list(tmp_path.iterdir()) == []
+
+
+OWN = '''
+import gymnasium, numpy as np
+from gymnasium import spaces
+
+class Share(gymnasium.Env):
+    """Ten pieces of cake, each for one of two people."""
+    reward_dim, objectives = 2, ("ann", "bob")
+    observation_space, action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(2)
+    reward_space = spaces.Box(0, 2, (2,))
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 10
+        return np.ones(1, np.float32), {}
+    def step(self, action):
+        self.left -= 1
+        reward = np.array([2.0, 0.0] if action == 0 else [0.0, 1.0])
+        return np.full(1, self.left / 10, np.float32), reward, self.left == 0, False, {}
+
+gymnasium.register("Share-v0", Share)
+'''
+
+
+@pytest.mark.slow
+def test_an_environment_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    words = [*PROGRAM, "study", "own:Share-v0", "--algos", "a2c", "--seeds", "2", "--steps", "640", "--episodes", "3"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    ran = subprocess.run(
+        [*words, "--set", "envs=4", "rollout=16", "-o", "out", "--jobs", "1"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "Each fair algorithm has a lower CV than its base" in ran.stdout
+    record = json.loads((tmp_path / "out" / "results.json").read_text())
+    (setting,) = record["settings"].values()
+    assert setting["measure"] == "return"  # episodes end by themselves
+    assert setting["objectives"] == ["ann", "bob"]
+    assert record["command"].startswith("evenhand study own:Share-v0 --algos a2c --seeds 2 --steps 640")
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert str(tmp_path) not in page
+    assert (tmp_path / "out" / "figures" / "own-Share-v0-test-lorenz.pdf").exists()
+
+
+# Kills
+
+
+def study_process(folder: Path) -> subprocess.Popen[str]:
+    words = ["study", "datacenter", "--algos", "a2c", "--env", "episode_steps=20", "--steps", "60000"]
+    words += ["--seeds", "2", "--episodes", "2", "--jobs", "2", "--checkpoint-seconds", "0"]
+    return subprocess.Popen(
+        [*PROGRAM, *words, "--set", "envs=4", "rollout=16", "hidden=[8]", "-o", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def learnt(folder: Path) -> dict[str, bytes]:
+    """The numbers of a study: tests, metrics, the last checkpoints, and the record without what tells of machines."""
+    found = {}
+    for pattern in ("cells/*/evaluations/*", "simple/*", "cells/*/seed-*/metrics.parquet"):
+        found |= {str(path.relative_to(folder)): path.read_bytes() for path in folder.glob(pattern)}
+    for seed in folder.glob("cells/*/seed-*"):
+        (newest,) = sorted((seed / "checkpoints").glob("step-*"))[-1:]
+        found[str(seed.relative_to(folder))] = (newest / "state.safetensors").read_bytes()
+    record = json.loads((folder / "results.json").read_text())
+    found["settings"] = json.dumps([record["settings"], record["claims"]]).encode()
+    return found
+
+
+@pytest.mark.slow
+def test_killed_at_ten_random_moments(tmp_path: Path) -> None:
+    began = time.monotonic()
+    process = study_process(tmp_path / "undisturbed")
+    out, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, out
+    took = time.monotonic() - began
+    draw = random.Random(6)
+    kills = 0
+    for _ in range(60):
+        process = study_process(tmp_path / "killed")
+        try:
+            process.communicate(timeout=draw.uniform(0.05, 0.5) * took)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            kills += 1
+        if kills == 10:
+            break
+        if process.returncode == 0:  # sooner done than killed ten times: the last files go, and are made again
+            for path in (tmp_path / "killed").glob("cells/*/evaluations/*"):
+                path.unlink()
+    assert kills == 10
+    process = study_process(tmp_path / "killed")
+    out, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, out
+    assert learnt(tmp_path / "killed") == learnt(tmp_path / "undisturbed")
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_at_a_checkpoint_and_goes_on(tmp_path: Path) -> None:
+    process = study_process(tmp_path / "stopped")
+    until = time.monotonic() + 120
+    while not list((tmp_path / "stopped").glob("cells/*/seed-*/checkpoints/step-*")):
+        assert time.monotonic() < until
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, out
+    assert "the same command goes on" in out
+    process = study_process(tmp_path / "stopped")
+    out, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, out
