@@ -44,7 +44,7 @@ class Tune:
     preset itself; then ten are drawn at random, and the others by what those before them scored (Optuna's
     tree-structured Parzen estimator; pip install 'evenhand[tune]').
 
-    Searches use seeds below 100 and studies those above, so that nothing is tuned on a seed that is tested.
+    Searches use seeds below 1000 and studies those above, so that nothing is tuned on a seed that is tested.
     Ctrl-C or a kill: the same command goes on, and ends with the same trials. More --trials continue.
     """
 
