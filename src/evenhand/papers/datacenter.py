@@ -38,7 +38,7 @@ OTHERS = (*LEARNERS, "fixed")
 CLAIMS = (
     Claim(
         "The fixed policy has the lowest GGF score",
-        tuple(Higher(name, "fixed", "ggf:2") for name in LEARNERS),
+        tuple(Higher(name, "fixed", "ggf:2") for name in (*LEARNERS, "random")),
         "Question E, figure of the GGF scores",
         SCORES,
     ),
