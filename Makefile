@@ -5,7 +5,7 @@ READY := .venv/.ready
 PEERS := .venv-peers/bin
 PEERS_READY := .venv-peers/.ready
 
-.PHONY: demo test lint bench bench-exact bench-learning bench-quality bench-fairness bench-traffic lock clean
+.PHONY: demo test lint bench bench-exact bench-learning bench-quality bench-fairness bench-traffic bench-datacenter lock clean
 
 demo: $(READY)  ## solve a fair planning problem; a table here and a picture in demo/
 	$(BIN)/python -m evenhand.demo
@@ -35,6 +35,11 @@ bench-fairness: $(READY)  ## fair algorithms beside their bases and the exact op
 
 bench-traffic: $(READY) $(PEERS_READY)  ## speed of the traffic light beside sumo-rl and SUMO itself
 	$(BIN)/python benchmarks/traffic.py
+
+bench-datacenter: $(READY)  ## the data centre: speed, the emulated network, and what is learnt in an hour or two
+	$(BIN)/python benchmarks/datacenter.py
+	$(BIN)/python benchmarks/datacenter_emulated.py
+	$(BIN)/python benchmarks/datacenter_learning.py
 
 lock: $(READY)  ## pin the newest allowed versions of everything
 	$(BIN)/pip-compile --quiet --upgrade --all-extras --strip-extras --no-header --no-annotate \
