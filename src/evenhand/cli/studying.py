@@ -294,7 +294,8 @@ def run_reproduce(asked: Reproduce) -> int:
         for part in parts
         if part != THEORY
     ]
-    notes = [f"Scale: {asked.scale}."]
+    other = [f"{name} = {getattr(asked, name):,}" for name in ("seeds", "steps") if getattr(asked, name) is not None]
+    notes = [f"Scale: {asked.scale}{', but with ' if other else ''}{' and '.join(other)}."]
     line = command_line("reproduce", asked)
     code = _carried_out(studies, ThisMachine(asked.jobs), asked.plan, notes, line) if studies else 0
     if code or asked.plan:
