@@ -3,8 +3,9 @@
     python benchmarks/datacenter.py [--envs 1 10 64] [--repeats 5] [--traffic staggered:0.2,0.3] [--fresh]
 
 All in one process and in turns, with random rates; every observation is written down, as a policy would need it, and
-every reward kept. CPU-seconds of all threads are counted, after compiling; the median of the repeats is
-printed, with the least and the most. Results go to benchmarks/datacenter.json.
+every reward kept. Then PPO, as it is trained by default, its learning included. CPU-seconds of all threads are counted,
+after compiling; the median of the repeats is printed, with the least and the most. Results go to
+benchmarks/datacenter.json.
 """
 
 from __future__ import annotations
@@ -22,13 +23,18 @@ from typing import Any
 import jax
 import numpy as np
 
+import evenhand as eh
 from datacenter_numpy import DatacenterNumpy
 from evenhand.envs.datacenter import Datacenter
+from evenhand.loops import Task, loop_for
+from evenhand.runs.settings import settings
 
 RESULTS = Path(__file__).parent / "datacenter.json"
 NUMPY_STEPS = 2_000
 COMPILED_STEPS = 40_000
 """Of all environments together, in one measurement."""
+TRAINED_STEPS = 40_000
+"""The same while PPO learns."""
 
 
 def numpy_version(env: Datacenter) -> tuple[int, Callable[[], object]]:
@@ -65,6 +71,18 @@ def compiled_version(env: Datacenter, N: int) -> tuple[int, Callable[[], object]
     return steps * N, lambda: jax.block_until_ready(run(actions))
 
 
+def trained_version(env: Datacenter, welfare: str) -> tuple[int, Callable[[], object]]:
+    """PPO's loop: what a training run spends nearly all its time in."""
+    config = settings("ppo", "datacenter", fair=welfare != "utilitarian").config
+    of = eh.welfare(welfare, env.tree.hosts)
+    loop = loop_for(env, Task("ppo", config, of, env.observation_space.n, env.action_space))
+    updates = max(1, TRAINED_STEPS // config.steps_per_update)
+    state = loop.start(0)
+    loop.compile(state)
+    state, _ = loop.advance(state, 1, updates + 1)
+    return updates * config.steps_per_update, lambda: loop.advance(state, updates, updates + 1)
+
+
 def per_core_second(steps: int, run: Callable[[], object]) -> float:
     began = time.process_time()
     run()
@@ -82,6 +100,8 @@ def main() -> None:
     env = Datacenter(asked.traffic, fresh_traffic=asked.fresh)
     rows = {"NumPy, 1 environment": numpy_version(env)}
     rows |= {f"compiled, {N} environment{'s' * (N > 1)}": compiled_version(env, N) for N in asked.envs}
+    for welfare, name in (("utilitarian", "PPO"), ("ggf", "GGF-PPO")):
+        rows[f"training {name}"] = trained_version(env, welfare)
     measured: dict[str, list[float]] = {name: [] for name in rows}
     for _ in range(asked.repeats):
         for name, row in rows.items():
