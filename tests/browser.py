@@ -7,12 +7,22 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+AS_THREE_AND_FOUR = """
+import os, sys
+reading, writing, *command = sys.argv[1:]
+os.dup2(int(reading), 50), os.dup2(int(writing), 51)  # out of the way first: one of them may be 3 or 4 itself
+os.dup2(50, 3), os.dup2(51, 4)
+os.execv(command[0], command)
+"""
+"""Chromium reads from 3 and writes to 4. A process of its own puts the pipes there: JAX must not be forked."""
 
 
 def program() -> str | None:
@@ -30,20 +40,22 @@ class Browser:
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         to_browser, our_writing = os.pipe()
         our_reading, from_browser = os.pipe()
-
-        def as_three_and_four() -> None:
-            # Both are lifted out of the way first: one of them may be 3 or 4 itself.
-            reading, writing = os.dup(to_browser), os.dup(from_browser)
-            reading, writing = os.dup2(reading, 50), os.dup2(writing, 51)
-            os.dup2(reading, 3)
-            os.dup2(writing, 4)
-
         options = "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
         options += " disable-component-update disable-sync disable-extensions hide-scrollbars remote-debugging-pipe"
+        arguments = [*(f"--{option}" for option in options.split()), f"--user-data-dir={self._profile.name}"]
         self._process = subprocess.Popen(
-            [found, *(f"--{option}" for option in options.split()), f"--user-data-dir={self._profile.name}"],
-            preexec_fn=as_three_and_four,
-            close_fds=False,
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                "-c",
+                AS_THREE_AND_FOUR,
+                str(to_browser),
+                str(from_browser),
+                found,
+                *arguments,
+            ],
+            pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

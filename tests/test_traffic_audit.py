@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from evenhand.envs.traffic import FixedCycle, TrafficEnv
 from evenhand.envs.traffic.junction import MOVEMENTS, Movement
 from evenhand.envs.traffic.network import SIGNAL, Roads, signals, way_in, way_out
+from evenhand.envs.traffic.scenario import Scenario
 from evenhand.envs.traffic.sumo import SumoJunction
 
 Controller = Callable[[np.random.Generator, int], int]
@@ -27,8 +27,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 class Auditor(SumoJunction):
     """Runs second by second, and looks at every car after each."""
 
-    def __init__(self, *arguments: Any, roads: Roads) -> None:
-        super().__init__(*arguments, roads)
+    def __init__(self, scenario: Scenario, roads: Roads) -> None:
+        super().__init__(scenario, roads)
         self.before: dict[str, str] = {}
         self.crossed = 0
         self.in_yellow = 0
@@ -82,9 +82,7 @@ def adversarial(rng: np.random.Generator, step: int) -> int:
 
 def audit(roads: Roads, controller: Controller, seconds: int) -> Auditor:
     env = TrafficEnv(episode_seconds=seconds, roads=roads)
-    scenario = env._scenario
-    auditor = Auditor(scenario.demand, scenario.warmed_up, scenario.horizon, roads=roads)
-    env._simulator = auditor
+    env._simulator = auditor = Auditor(env._scenario, roads)
     rng = np.random.default_rng(0)
     step, truncated = 0, False
     with closing(env):
