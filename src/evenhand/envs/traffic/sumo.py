@@ -23,7 +23,6 @@ OPTIONS = {
     "time-to-teleport": "-1",  # else SUMO carries those who wait long through the red light
     "max-depart-delay": "0",  # a car that finds no room goes elsewhere: else a backlog grows without end
     "collision.action": "warn",
-    "collision.check-junctions": "true",
     "xml-validation": "never",
     "no-step-log": "true",
     "no-warnings": "true",
