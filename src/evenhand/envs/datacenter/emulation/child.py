@@ -57,7 +57,7 @@ class Network:
         for flow in range(len(rates)):
             rates[flow] = 0.0
         if flows != self._flows or self.sender is None:
-            self._stop_sender()
+            self.stop_sender()
             self._flows = flows
             self._start_sender(self._fabric.connect_flows(flows), seed)
         else:
@@ -81,7 +81,8 @@ class Network:
             out.close()
         self.sender = (process, os.pidfd_open(process))
 
-    def _stop_sender(self) -> None:
+    def stop_sender(self) -> None:
+        """Return when it is gone."""
         if self.sender is not None:
             process, descriptor = self.sender
             os.kill(process, signal.SIGKILL)
@@ -95,19 +96,24 @@ def main(memory: int, owner: int) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the owner's to handle
     commands = _Lines(owner)
     network = None
-    for line in commands:
-        try:
-            if network is None:
-                network = Network(json.loads(line), memory)
-                answer: dict[str, Any] = {}
-            else:
-                answer = network.answer(json.loads(line))
-        except OSError as error:
-            answer = {"errno": error.errno, "error": error.strerror, "about": error.filename or type(error).__name__}
-        os.write(1, json.dumps(answer).encode() + b"\n")
-        if "error" in answer:
-            return 1
-        commands.sender = network.sender[1] if network is not None and network.sender else None
+    try:
+        for line in commands:
+            try:
+                if network is None:
+                    network = Network(json.loads(line), memory)
+                    answer: dict[str, Any] = {}
+                else:
+                    answer = network.answer(json.loads(line))
+            except OSError as error:
+                about = error.filename or type(error).__name__
+                answer = {"errno": error.errno, "error": error.strerror, "about": about}
+            os.write(1, json.dumps(answer).encode() + b"\n")
+            if "error" in answer:
+                return 1
+            commands.sender = network.sender[1] if network is not None and network.sender else None
+    finally:  # whoever waits for this process knows then that all of it is gone
+        if network is not None:
+            network.stop_sender()
     return commands.why
 
 
