@@ -82,7 +82,7 @@ def section(traffic: str, results: dict[str, Any]) -> list[str]:
         "",
         "| | GGF score | of the optimum | sum | of the utilitarian optimum | CV | minimum | maximum | "
         "goodput CV | goodput minimum | goodput maximum |",
-        "| ---" * 11 + " |",
+        "|" + " --- |" * 11,
     ]
     for row in rows:
         z, goodput = np.array(row["returns"]), np.array(row["goodput"])
@@ -118,7 +118,9 @@ INTRODUCTION = """\
 Written by `benchmarks/datacenter_learning.py`. Mean rewards of a step over test episodes of 200 steps, in the
 simulator, by policies as they are, drawing their rates at random where they do; mean and 95 % interval over seeds, and
 for differences the bootstrap's (BCa). Base and fair algorithms have the same settings; those that were tuned were tuned
-with another seed.
+with other seeds, as src/evenhand/presets/tuned.toml says. There is no CV (–) where the returns of some seed have both
+signs. With weights that halve, an equal share for all is within a per cent of the best
+score, so that the sum says more about what a fair learner has found: what it still leaves to those who could have more.
 
 """
 
