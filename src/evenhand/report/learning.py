@@ -154,7 +154,7 @@ def facts_table(facts: Mapping[str, Mapping[str, float]]) -> Table:
 
     facts: the mean over episodes, by policy and fact.
     """
-    table = plain_table(gap=1)
+    table = plain_table(gap=0)
     names = list(dict.fromkeys(fact for of_policy in facts.values() for fact in of_policy))
     values = {policy: [of_policy.get(name, math.nan) for name in names] for policy, of_policy in facts.items()}
     headings, rows = list(facts), [(name, *of_fact) for name, *of_fact in zip(names, *values.values(), strict=True)]
@@ -162,10 +162,17 @@ def facts_table(facts: Mapping[str, Mapping[str, float]]) -> Table:
         headings, rows = names, [(policy, *of_policy) for policy, of_policy in values.items()]
     table.add_column("", no_wrap=True)
     for name in headings:
-        table.add_column(name, justify="right", vertical="bottom")
+        table.add_column(name, justify="right", vertical="bottom", overflow="fold")  # a heading, never a number
     for name, *numbers in rows:
-        table.add_row(name, *(NOTHING if math.isnan(value) else f"{value:,.4g}" for value in numbers))
+        table.add_row(name, *map(_brief, numbers))
     return table
+
+
+def _brief(value: float) -> str:
+    """Few enough characters for the narrowest column."""
+    if math.isnan(value):
+        return NOTHING
+    return f"{value:.3f}" if 0.001 <= abs(value) < 1 else f"{value:,.4g}"
 
 
 def outcome_record(
