@@ -34,6 +34,12 @@ def table(claims: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def explanations(claims: list[dict[str, Any]]) -> list[str]:
+    """What is to be known about claims that do not hold everywhere, each thing once."""
+    doubtful = [c for c in claims if {found["verdict"] for found in c["verdicts"].values()} != {"holds"}]
+    return [line for note in dict.fromkeys(c["note"] for c in doubtful if c["note"]) for line in (note, "")]
+
+
 def main() -> None:
     if len(sys.argv) != 3:
         raise SystemExit(__doc__)
@@ -56,6 +62,7 @@ def main() -> None:
             "",
             *table(record["claims"]),
             "",
+            *explanations(record["claims"]),
             f"All that was seen of each: [{part}/claims.md]({part}/claims.md); ",
         ]
         body[-1] += f"what each user got, by seed: [{part}/results.json]({part}/results.json)."

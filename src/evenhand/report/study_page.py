@@ -13,7 +13,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from evenhand.report.claims import IN_WORDS, LEAST_SEEDS, Claim, Judged
+from evenhand.report.claims import HOLDS, IN_WORDS, LEAST_SEEDS, Claim, Judged
 from evenhand.report.learning import outcomes_table
 from evenhand.report.page import as_html, heading, page, paragraph
 from evenhand.report.study import Setting, Study, columns_of, outcomes_of
@@ -111,7 +111,14 @@ def claims_parts(claims: Sequence[Claim], found: Sequence[Mapping[str, Judged]])
         ),
         f'<div class="wide"><table class="claims"><thead><tr><th scope="col">claim</th>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>",
+        *(paragraph(note) for note in explanations(claims, found)),
     ]
+
+
+def explanations(claims: Sequence[Claim], found: Sequence[Mapping[str, Judged]]) -> list[str]:
+    """What is to be known about claims that do not hold everywhere, each thing once."""
+    doubtful = [claim for claim, by in zip(claims, found, strict=True) if {j.verdict for j in by.values()} != {HOLDS}]
+    return list(dict.fromkeys(claim.note for claim in doubtful if claim.note))
 
 
 def rules() -> list[str]:
@@ -204,8 +211,7 @@ def _seen(claim: Claim, by: Mapping[str, Judged]) -> str:
             f"<li>{escape(IN_WORDS[finding.verdict])}: {escape(finding.text)}.</li>" for finding in judged.findings
         )
         lists.append(f"<p>{escape(setting.replace('/', ': '))}</p><ul>{items}</ul>")
-    note = f"<p>{escape(claim.note)}</p>" if claim.note else ""
-    return f'<details><summary>what was seen</summary><div class="seen">{note}{"".join(lists)}</div></details>'
+    return f'<details><summary>what was seen</summary><div class="seen">{"".join(lists)}</div></details>'
 
 
 def _chooser(settings: Sequence[Setting]) -> list[str]:
