@@ -64,8 +64,8 @@ CLAIMS = (
         tuple(Higher(name, "fixed", "average") for name in LEARNERS),
         "Question B, figure of the average waiting times",
         HERE,
-        "The fixed policy is the best of the fixed cycles, by a search: it leaves little to gain, and the fair versions "
-        "give about as much away as they gain.",
+        "The fixed policy is the best of the fixed cycles, by a search: it leaves little to gain, and the fair "
+        "versions give about as much away as they gain.",
     ),
     base_has_higher_average("Each base waits less on average than its fair version", ALGOS, "Question B", HERE),
     better_score(ALGOS, 2, "Question B, figure of the GGF scores", HERE),
