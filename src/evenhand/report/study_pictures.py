@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -266,7 +267,7 @@ def _individual(setting: Setting) -> Callable[[Any], None]:
         axes.axhline(0, color="0.6", linewidth=0.8)
         rotation = 35 if D > 6 else 0
         axes.set_xticks(range(D), setting.objectives, rotation=rotation, ha="right" if rotation else "center")
-        axes.set_ylabel(setting.test.name)
+        axes.set_ylabel(textwrap.fill(setting.test.about or setting.test.name, 36))
         legend(axes)
 
     return draw
