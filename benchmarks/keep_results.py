@@ -56,9 +56,8 @@ def main() -> None:
             shutil.copyfile(picture, RESULTS / part / picture.name)
         record = json.loads((RESULTS / part / "results.json").read_text("utf-8"))
         counts.update(found["verdict"] for claim in record["claims"] for found in claim["verdicts"].values())
-        title = (RESULTS / part / "claims.md").read_text("utf-8").splitlines()[0].lstrip("# ").split(":")[0]
         body += [
-            f"## {title}",
+            f"## {record['title']}",
             "",
             *table(record["claims"]),
             "",
