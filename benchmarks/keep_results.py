@@ -17,6 +17,8 @@ from typing import Any
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 PARTS = ("species", "traffic", "datacenter", "theory")
+SHOWN = ("curves", "-ggf-2", "-cv", "-objectives")
+"""The endings of pictures that are on the page; all are in the folders."""
 MARKS = {"holds": "holds", "does not hold": "**does not hold**", "undecided": "undecided"}
 
 
@@ -65,7 +67,9 @@ def main() -> None:
             f"All that was seen of each: [{part}/claims.md]({part}/claims.md); ",
         ]
         body[-1] += f"what each user got, by seed: [{part}/results.json]({part}/results.json)."
-        body += ["", *(f"![{picture.stem}]({part}/{picture.name})" for picture in pictures), ""]
+        shown = [picture for picture in pictures if part == "theory" or picture.stem.endswith(SHOWN)]
+        body += ["", f"Some of the {len(pictures)} pictures in [{part}/]({part}):", ""]
+        body += [*(f'<img src="{part}/{picture.name}" alt="{picture.stem}" width="420">' for picture in shown), ""]
         for used in record.get("provenance", {}).get("versions", [])[:1]:
             packages = ", ".join(f"{name} {version}" for name, version in used["packages"].items())
             facts = f"{used['cores']} cores ({used['cpu']}), Python {used['python']}; {packages}."
