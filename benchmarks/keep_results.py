@@ -15,6 +15,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from evenhand.report.study_page import explanations
+
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 PARTS = ("species", "traffic", "datacenter", "theory")
 SHOWN = ("curves", "-ggf-2", "-cv", "-objectives")
@@ -34,12 +36,6 @@ def table(claims: list[dict[str, Any]]) -> list[str]:
         cells = [verdict(claim["verdicts"][name]) if name in claim["verdicts"] else "" for name in settings]
         lines.append(f"| {claim['claim']} | {' | '.join(cells)} |")
     return lines
-
-
-def explanations(claims: list[dict[str, Any]]) -> list[str]:
-    """What is to be known about claims that do not hold everywhere, each thing once."""
-    doubtful = [c for c in claims if {found["verdict"] for found in c["verdicts"].values()} != {"holds"}]
-    return [line for note in dict.fromkeys(c["note"] for c in doubtful if c["note"]) for line in (note, "")]
 
 
 def main() -> None:
@@ -63,7 +59,7 @@ def main() -> None:
             "",
             *table(record["claims"]),
             "",
-            *explanations(record["claims"]),
+            *(line for note in explanations(record["claims"]) for line in (note, "")),
             f"All that was seen of each: [{part}/claims.md]({part}/claims.md); ",
         ]
         body[-1] += f"what each user got, by seed: [{part}/results.json]({part}/results.json)."
