@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
@@ -14,14 +16,17 @@ from evenhand import report
 from evenhand.cli.shared import (
     INTERRUPTED,
     NO_HINT,
+    Address,
     Assignments,
     Environment,
+    ExecutorName,
     Flag,
     OptionalWhole,
     RunPath,
     WelfareText,
     Whole,
     assignments,
+    check_executor,
     check_positive,
     optional,
     show,
@@ -30,7 +35,11 @@ from evenhand.cli.shared import (
 from evenhand.errors import InputError
 from evenhand.report import judging
 from evenhand.runs.folder import RunFolder, new_run_path
+from evenhand.runs.ray_cluster import OnMachines, connected
 from evenhand.runs.training import Run
+
+if TYPE_CHECKING:
+    from evenhand.envs.vector import Start
 
 # JAX is imported where it is used: help and refusals should not wait for it.
 
@@ -44,6 +53,7 @@ class Train:
         evenhand train species --env response=strong --welfare ggf:10 --seeds 0,3,7
         evenhand train CartPole-v1 --steps 1e5 --set learning_rate=1e-3 hidden=[32,32]
         evenhand train deep-sea-treasure-v0 --algo dqn -o runs/treasure
+        evenhand train traffic --executor ray --address auto   # SUMO on many machines: docs/cluster.md
 
     ENV is one of ours (evenhand list), a name registered with Gymnasium or MO-Gymnasium,
     or module:name, to import the module that registers it first.
@@ -79,6 +89,10 @@ class Train:
     """Seeds trained at the same time; by default one for each core."""
     workers: Whole = 0
     """Processes that step each seed's environments, where these are slow (a simulator)."""
+    executor: ExecutorName = "local"
+    """Where these processes are, local or ray: on the machines of a Ray cluster, feeding one learner here."""
+    address: Address = None
+    """The Ray cluster, or auto for the one that this machine is part of; by default one is started here."""
     episodes: Whole = 50
     """Test episodes for each seed after training; 0 for none."""
     checkpoint_seconds: Annotated[float, arg(metavar="SECONDS")] = 30.0
@@ -101,6 +115,10 @@ class Resume:
     """The folder of the run."""
     jobs: OptionalWhole = None
     """Seeds trained at the same time; by default one for each core."""
+    executor: ExecutorName = "local"
+    """Where environments are stepped, as for train."""
+    address: Address = None
+    """The Ray cluster, as for train."""
     json: Flag = False
     """Print one JSON object, and nothing else, for programs."""
 
@@ -127,11 +145,12 @@ def run_train(asked: Train) -> int:
         workers=asked.workers,
         episodes=asked.episodes,
     )
-    path = asked.output or new_run_path(request["name"], asked.algo, request["welfare"])
-    run = Run(RunFolder.create(path, request))
-    for line in _plan(run):
-        print(line, file=sys.stderr if asked.json else sys.stdout)
-    return _go_on(run, asked.jobs, asked.json, asked.checkpoint_seconds)
+    with _starting(asked, request) as start:
+        path = asked.output or new_run_path(request["name"], asked.algo, request["welfare"])
+        run = Run(RunFolder.create(path, request))
+        for line in _plan(run):
+            print(line, file=sys.stderr if asked.json else sys.stdout)
+        return _go_on(run, asked.jobs, asked.json, asked.checkpoint_seconds, start)
 
 
 def run_resume(asked: Resume) -> int:
@@ -140,13 +159,34 @@ def run_resume(asked: Resume) -> int:
     run = Run(RunFolder.open(asked.run))
     if all(run.complete(seed) for seed in run.seeds):
         print(f"{asked.run} is finished: nothing is left to do.", file=sys.stderr if asked.json else sys.stdout)
-    return _go_on(run, asked.jobs, asked.json)
+    with _starting(asked, run.request) as start:
+        return _go_on(run, asked.jobs, asked.json, start=start)
 
 
-def _go_on(run: Run, jobs: int | None, json: bool, checkpoint_seconds: float = 30.0) -> int:
+@contextmanager
+def _starting(asked: Train | Resume, request: Mapping[str, Any]) -> Iterator[Start | None]:
+    """What starts worker processes of environments elsewhere; None where they are to be here."""
+    check_executor(asked.executor, asked.address, asked.jobs)
+    if asked.executor == "local":
+        yield None
+        return
+    from evenhand.envs import resolve
+    from evenhand.envs.host import HostEnv
+
+    if not isinstance(resolve(request["env"], request["arguments"] | request["training"]), HostEnv):
+        name = request["name"]
+        raise InputError(
+            f"{name} is compiled, and trains fastest on one machine; seeds are spread over many by "
+            f"evenhand study {name} --executor ray."
+        )
+    with connected(asked.address):
+        yield OnMachines
+
+
+def _go_on(run: Run, jobs: int | None, json: bool, checkpoint_seconds: float = 30.0, start: Start | None = None) -> int:
     folder = shlex.quote(str(run.path))
     try:
-        run.go_on(jobs=jobs, checkpoint_seconds=checkpoint_seconds)
+        run.go_on(jobs=jobs, checkpoint_seconds=checkpoint_seconds, start=start)
     except KeyboardInterrupt:
         print(f"evenhand: {_how_far(run)}; go on with: evenhand resume {folder}", file=sys.stderr)
         return INTERRUPTED
