@@ -138,7 +138,10 @@ def check_executor(name: str, address: str | None, jobs: int | None) -> None:
 def executor_of(
     name: str, address: str | None, jobs: int | None, checkpoint_seconds: float = CHECKPOINT_SECONDS
 ) -> Iterator[ThisMachine | OnRay]:
-    """What does the cells of a study, connected to other machines where it needs them."""
+    """What does the cells of a study, connected to other machines where it needs them; to be made before JAX is used.
+
+    Ray starts a cluster by forking, which JAX's threads would not survive.
+    """
     check_executor(name, address, jobs)
     if name == "local":
         yield ThisMachine(jobs, checkpoint_seconds)

@@ -168,9 +168,9 @@ class Reproduce:
 
 def run_study(asked: StudyCommand) -> int:
     """Check everything, show the plan, do what is missing, and write the page."""
-    study = asked_study(asked)
     folder = asked.output or Path("studies") / safe_name(asked.env)
     with executor_of(asked.executor, asked.address, asked.jobs, asked.checkpoint_seconds) as executor:
+        study = asked_study(asked)
         return _carried_out([(study, folder)], executor, asked.plan, [], command_line("study", asked))
 
 
@@ -306,17 +306,16 @@ def run_reproduce(asked: Reproduce) -> int:
     for name in ("seeds", "steps", "jobs"):
         if getattr(asked, name) is not None:
             check_positive(f"--{name}", getattr(asked, name))
-    studies = [
-        (plan(part, asked.scale, asked.seeds, asked.steps, asked.preset), asked.output / part)
-        for part in parts
-        if part != THEORY
-    ]
     other = [f"{name} = {getattr(asked, name):,}" for name in ("seeds", "steps") if getattr(asked, name) is not None]
     notes = [f"Scale: {asked.scale}{', but with ' if other else ''}{' and '.join(other)}."]
     line = command_line("reproduce", asked)
-    code = 0
-    if studies:
+    learnt, code = [part for part in parts if part != THEORY], 0
+    if learnt:
         with executor_of(asked.executor, asked.address, asked.jobs) as executor:
+            studies = [
+                (plan(part, asked.scale, asked.seeds, asked.steps, asked.preset), asked.output / part)
+                for part in learnt
+            ]
             code = _carried_out(studies, executor, asked.plan, notes, line)
     if code or asked.plan:
         return code

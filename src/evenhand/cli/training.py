@@ -125,13 +125,18 @@ class Resume:
 
 def run_train(asked: Train) -> int:
     """Check everything, say what will be done, and do it."""
-    from evenhand.runs import training
-
     _check_jobs(asked.jobs)
     if asked.steps is not None:
         check_positive("--steps", asked.steps)
     if not asked.checkpoint_seconds >= 0:
         raise InputError(f"--checkpoint-seconds must not be negative, not {asked.checkpoint_seconds:g}.")
+    with _starting(asked) as start:
+        return _trained(asked, start)
+
+
+def _trained(asked: Train, start: Start | None) -> int:
+    from evenhand.runs import training
+
     request, _ = training.checked_request(
         asked.env,
         algo=asked.algo,
@@ -145,42 +150,48 @@ def run_train(asked: Train) -> int:
         workers=asked.workers,
         episodes=asked.episodes,
     )
-    with _starting(asked, request) as start:
-        path = asked.output or new_run_path(request["name"], asked.algo, request["welfare"])
-        run = Run(RunFolder.create(path, request))
-        for line in _plan(run):
-            print(line, file=sys.stderr if asked.json else sys.stdout)
-        return _go_on(run, asked.jobs, asked.json, asked.checkpoint_seconds, start)
+    _check_stepped(request, start)
+    path = asked.output or new_run_path(request["name"], asked.algo, request["welfare"])
+    run = Run(RunFolder.create(path, request))
+    for line in _plan(run):
+        print(line, file=sys.stderr if asked.json else sys.stdout)
+    return _go_on(run, asked.jobs, asked.json, asked.checkpoint_seconds, start)
 
 
 def run_resume(asked: Resume) -> int:
     """Train what is left."""
     _check_jobs(asked.jobs)
-    run = Run(RunFolder.open(asked.run))
-    if all(run.complete(seed) for seed in run.seeds):
-        print(f"{asked.run} is finished: nothing is left to do.", file=sys.stderr if asked.json else sys.stdout)
-    with _starting(asked, run.request) as start:
+    with _starting(asked) as start:
+        run = Run(RunFolder.open(asked.run))
+        _check_stepped(run.request, start)
+        if all(run.complete(seed) for seed in run.seeds):
+            print(f"{asked.run} is finished: nothing is left to do.", file=sys.stderr if asked.json else sys.stdout)
         return _go_on(run, asked.jobs, asked.json, start=start)
 
 
 @contextmanager
-def _starting(asked: Train | Resume, request: Mapping[str, Any]) -> Iterator[Start | None]:
-    """What starts worker processes of environments elsewhere; None where they are to be here."""
+def _starting(asked: Train | Resume) -> Iterator[Start | None]:
+    """What starts worker processes of environments elsewhere, before JAX is used; None where they are to be here."""
     check_executor(asked.executor, asked.address, asked.jobs)
     if asked.executor == "local":
         yield None
+    else:
+        with connected(asked.address, asked.jobs):
+            yield OnMachines
+
+
+def _check_stepped(request: Mapping[str, Any], start: Start | None) -> None:
+    """Refuse other machines for environments that are a part of the compiled program."""
+    if start is None:
         return
     from evenhand.envs import resolve
     from evenhand.envs.host import HostEnv
 
     if not isinstance(resolve(request["env"], request["arguments"] | request["training"]), HostEnv):
-        name = request["name"]
         raise InputError(
-            f"{name} is compiled, and trains fastest on one machine; seeds are spread over many by "
-            f"evenhand study {name} --executor ray."
+            f"{request['name']} is compiled, and trains fastest on one machine; to spread seeds over several, use "
+            f"evenhand study {request['name']} --executor ray."
         )
-    with connected(asked.address):
-        yield OnMachines
 
 
 def _go_on(run: Run, jobs: int | None, json: bool, checkpoint_seconds: float = 30.0, start: Start | None = None) -> int:

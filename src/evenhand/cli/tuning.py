@@ -102,12 +102,12 @@ def run_tune(asked: Tune) -> int:
         assignments("--training", asked.training),
     )
     folder = asked.output or Path("searches") / safe_name(f"{asked.env}-{asked.algo}-{asked.welfare}")
-    done = search.check(wanted, folder)
     with executor_of(asked.executor, asked.address, asked.jobs) as executor:
-        return _search(asked, wanted, folder, done, executor)
+        return _search(asked, wanted, folder, executor)
 
 
-def _search(asked: Tune, wanted: search.Search, folder: Path, done: list[search.Trial], executor: Executor) -> int:
+def _search(asked: Tune, wanted: search.Search, folder: Path, executor: Executor) -> int:
+    done = search.check(wanted, folder)
     left = max(0, asked.trials - len(done))
     print(f"{asked.trials} trials × {asked.seeds} seeds, {len(done)} trials done already; in {folder}", flush=True)
     method = f"{asked.algo}, {asked.welfare}"

@@ -61,7 +61,7 @@ def connected(address: str | None = None, jobs: int | None = None) -> Iterator[N
             ray.init("local", num_cpus=jobs or cores(), include_dashboard=False, object_store_memory=STORE, **quiet)
         else:
             ray.init(address, **quiet)
-    except (OSError, RuntimeError, ValueError) as error:
+    except Exception as error:  # of many kinds, some of them no more than that
         where = "Ray could not be started on this machine" if address is None else f"no Ray cluster at {address}"
         raise InputError(f"{where}: {_first_line(error)}") from error
     try:
