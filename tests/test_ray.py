@@ -28,7 +28,7 @@ SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # which is to say: on the loopback interface
     "RAY_agent_register_timeout_ms": "300000",
-    "RAY_raylet_start_wait_time_s": "300",
+    "RAY_raylet_start_wait_time_s": "30",
     "RAY_worker_register_timeout_seconds": "300",
     "RAY_worker_niceness": "10",  # Ray's own choice would starve them beside other tests
     "RAY_AUTH_MODE": "token",
