@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import os
 import shutil
 import socket
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -105,7 +106,7 @@ def _check_address(address: str) -> None:
 
 def _check_machines(ray: Any) -> None:
     """Every machine that may get work must have the same packages, for the numbers to be the same."""
-    machines = [machine for machine in ray.nodes() if machine["Alive"] and machine["Resources"].get("CPU")]
+    machines = _machines(ray)
     if not machines:
         raise InputError("no machine of the Ray cluster has a CPU for work: ray start --address=... adds machines.")
     ask, here = ray.remote(_packages), _packages()
@@ -132,9 +133,15 @@ def _listed(packages: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in packages.items())
 
 
-def _on(ray: Any, machine: str) -> Any:
+def _on(ray: Any, machine: str, soft: bool = False) -> Any:
+    """Where to put something. soft: elsewhere, if that machine is gone."""
     strategies = importlib.import_module("ray.util.scheduling_strategies")
-    return strategies.NodeAffinitySchedulingStrategy(machine, soft=False)
+    return strategies.NodeAffinitySchedulingStrategy(machine, soft=soft)
+
+
+def _machines(ray: Any) -> list[Any]:
+    """Those that may get work."""
+    return [machine for machine in ray.nodes() if machine["Alive"] and machine["Resources"].get("CPU")]
 
 
 def _first_line(error: BaseException) -> str:
@@ -334,17 +341,16 @@ class Rows:
         self._buffers = own.over(bytearray(own.size))
         self._stepper: Stepper | None = None
 
-    def obey(self, command: bytes, action: np.ndarray) -> tuple[tuple[np.ndarray, ...], list[dict[str, Any]]]:
-        """Reset or step; what is in the buffers then, and the infos of episodes that ended."""
+    def obey(self, command: bytes, action: np.ndarray) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """Reset or step; what that has put into the buffers, and the infos of episodes that ended."""
         if self._stepper is None:  # not sooner: what an environment raises should be an answer
             self._stepper = Stepper(self._kind, self._buffers, self._seeds)
         self._buffers.action[...] = action
-        infos: list[dict[str, Any]] = []
-        if command == RESET:
+        if command == RESET:  # says nothing of the step before, which may be that with which others were lost
             self._stepper.reset()
-        else:
-            infos = self._stepper.step()
-        return tuple(self._buffers[1:]), sendable(infos)
+            return {"observation": self._buffers.observation}, []
+        infos = self._stepper.step()
+        return {name: array for name, array in self._buffers._asdict().items() if name != "action"}, sendable(infos)
 
     def close(self) -> None:
         """Close the environments."""
@@ -353,14 +359,21 @@ class Rows:
 
 
 class OnMachines:
-    """Environments hosted by a Ray actor, somewhere; an `evenhand.envs.vector.Remote`."""
+    """Environments hosted by a Ray actor; an `evenhand.envs.vector.Remote`. One machine after another gets one."""
+
+    _turn = itertools.count()
+    _lost: ClassVar[str | None] = None  # the last machine that lost one: that it is dead may not be known yet
 
     def __init__(self, kind: Conversions, layout: Layout, memory: Any, seeds: list[Seeds]) -> None:
         self._ray = _ray()
         first = seeds[0].number
         self._buffers = layout.over(memory).rows(first, first + len(seeds))
-        options = {"num_cpus": _HOST_SHARE, "scheduling_strategy": "SPREAD"}
-        self._actor = self._ray.remote(Rows).options(**options).remote(kind, layout, seeds)
+        machines = [machine["NodeID"] for machine in _machines(self._ray)]
+        machines = [machine for machine in machines if machine != self._lost] or machines
+        self._machine = machines[next(self._turn) % len(machines)]
+        place = _on(self._ray, self._machine, soft=True)
+        rows = self._ray.remote(Rows).options(num_cpus=_HOST_SHARE, scheduling_strategy=place)
+        self._actor = rows.remote(kind, layout, seeds)
         self._answer: Any = None
         self._how = "it was closed"
 
@@ -374,10 +387,10 @@ class OnMachines:
         try:
             arrays, infos = _asked(self._answer)
         except (exceptions.RayActorError, exceptions.ObjectLostError) as error:
-            self._how = _first_line(error)
+            self._how, OnMachines._lost = _first_line(error), self._machine
             raise EOFError from error
-        for ours, theirs in zip(self._buffers[1:], arrays, strict=True):
-            ours[...] = theirs
+        for name, array in arrays.items():
+            getattr(self._buffers, name)[...] = array
         return infos
 
     def hang_up(self) -> None:
