@@ -10,7 +10,7 @@ PEERS_READY := .venv-peers/.ready
 demo: $(READY)  ## solve a fair planning problem; a table here and a picture in demo/
 	$(BIN)/python -m evenhand.demo
 
-test: $(READY)  ## every test, the slow ones too
+test: $(READY) $(PEERS_READY)  ## every test, the slow ones too
 	$(BIN)/pytest -n auto
 
 lint: $(READY)  ## style, types and the direction of dependencies
@@ -54,10 +54,11 @@ $(READY): requirements.lock pyproject.toml
 	touch $@
 
 # torch first and by itself: otherwise pip may take a build for graphics cards, of gigabytes.
-$(PEERS_READY): benchmarks/peers.txt
+$(PEERS_READY): benchmarks/peers.txt benchmarks/peers.lock
 	$(PYTHON) -m venv .venv-peers
 	$(PEERS)/pip install --quiet --disable-pip-version-check $$(grep '^torch==' $<)
 	$(PEERS)/pip install --quiet --disable-pip-version-check -r $<
+	$(PEERS)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
 clean:
