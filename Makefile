@@ -5,7 +5,7 @@ READY := .venv/.ready
 PEERS := .venv-peers/bin
 PEERS_READY := .venv-peers/.ready
 
-.PHONY: demo test lint bench bench-exact bench-learning bench-quality bench-fairness bench-traffic bench-datacenter lock clean
+.PHONY: demo test lint bench bench-exact bench-learning bench-morl bench-quality bench-fairness bench-traffic bench-datacenter lock clean
 
 demo: $(READY)  ## solve a fair planning problem; a table here and a picture in demo/
 	$(BIN)/python -m evenhand.demo
@@ -19,13 +19,16 @@ lint: $(READY)  ## style, types and the direction of dependencies
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: bench-exact bench-learning  ## speed and memory, as ratios measured in one run: about an hour
+bench: bench-exact bench-learning bench-morl  ## beside other libraries, as ratios measured in one run: about an hour
 
-bench-exact: $(READY)  ## the exact solver beside HiGHS
+bench-exact: $(READY) $(PEERS_READY)  ## the exact solver beside HiGHS and quantecon
 	$(BIN)/python benchmarks/exact.py
 
-bench-learning: $(READY) $(PEERS_READY)  ## speed of learning beside Stable-Baselines3
+bench-learning: $(READY) $(PEERS_READY)  ## speed of learning beside four others
 	$(BIN)/python benchmarks/learning.py
+
+bench-morl: $(READY) $(PEERS_READY)  ## fairness of what is learnt beside MORL-Baselines, ten seeds each
+	$(BIN)/python benchmarks/morl.py
 
 bench-quality: $(READY) $(PEERS_READY)  ## what is learnt, beside Stable-Baselines3
 	$(BIN)/python benchmarks/learning.py --quality

@@ -199,6 +199,7 @@ def results(ratio: float, ours: list[float]) -> dict[str, Any]:
             "repeats": 3,
             "species": rows,
             "cartpole": [],
+            "mountaincar": [],
             "seeds": seeds | {"cached_two": 30.0, "first_two": 15.0, "cached_one": 55.0, "first_one": 27.5},
             "starting": [{"env": "species", "algo": "ppo", "welfare": "utilitarian"} | start],
         },
@@ -225,6 +226,23 @@ def test_the_page_says_first_where_we_fall_short() -> None:
     assert "slower: 0.50 ×" in learning_page.page(results(0.5, [9.0, 10.0, 11.0]))
 
 
+def test_everyone_stands_beside_the_right_one_of_ours() -> None:
+    """Of three peers one is faster, which is said first."""
+    speed = {"ours": 1e4, "theirs": 2e4, "least": 0.4, "most": 0.6, "wall_ratio": 0.5}
+    facts = {"speed": 2e4, "compile": 0.0, "start": 3.0, "total": 30.0, "total_again": 28.0, "memory": 300.0}
+    env = {"env": "species", "algo": "ppo"}
+    rows = [env | {"peer": "sbx", "ratio": 0.5} | speed, env | {"peer": "morl", "ratio": 20.0} | speed]
+    rows += [env | {"who": who} | facts for who in ("utilitarian", "sbx", "morl")]
+    found = results(20.0, [9.0, 10.0, 11.0])
+    found["speed"]["species"] += rows
+    found["speed"]["seeds"]["others"] = {"sbx": 20.0}
+    said = learning_page.page(found)
+    assert said.index("PPO on species is slower than SBX's: 0.50 ×.") < said.index("## Speed")
+    assert "| PPO, evenhand | 20,000 |  |  | – | 3.0 | 30 | 28 | 300 |" in said
+    assert "| PPO, MORL-Baselines | 20,000 | 20.0 × | 0.4 – 0.6 | – | 3.0 | 30 | 28 | 300 |" in said
+    assert "| beside SBX | 1.0 | – | – | – | 20 | 20.0 × |" in said
+
+
 def test_what_was_not_measured_is_said_first() -> None:
     both = results(20.0, [9.0, 10.0, 11.0])
     half = learning_page.page({"speed": both["speed"]})
@@ -232,7 +250,7 @@ def test_what_was_not_measured_is_said_first() -> None:
     assert half.endswith("## Quality\n\nNot measured yet.\n")
     del both["speed"]["seeds"]
     assert "### Many seeds on two cores\n\nNot measured yet." in learning_page.page(both)
-    assert "nothing can be said: species, cartpole, seeds, starting." in learning_page.page(
+    assert "nothing can be said: species, cartpole, mountaincar, seeds, starting." in learning_page.page(
         {"quality": both["quality"]}
     )
 
