@@ -24,7 +24,8 @@ TRIALS = 5
 
 
 def speed(case: dict[str, Any]) -> dict[str, float]:
-    model = nlmoppo(case, [2 / 3, 1 / 3] if case["users"] == 2 else [4 / 7, 2 / 7, 1 / 7])
+    D = case["users"]
+    model = nlmoppo(case, [2 ** (D - 1 - k) / (2**D - 1) for k in range(D)])
 
     def learn(steps: int) -> int:
         model.num_iterations = -(-steps // model.batch_size)
