@@ -57,9 +57,10 @@ def make_env(case: Mapping[str, Any], vector: bool = False) -> Callable[[], Any]
             return SpeciesNumpy(case["constants"], vector)
         if case.get("users", 1) > 1:
             import mo_gymnasium
+            import numpy as np
 
             env = mo_gymnasium.make(case["env"])
-            return env if vector else mo_gymnasium.wrappers.LinearReward(env, [1.0] * case["users"])
+            return env if vector else mo_gymnasium.wrappers.LinearReward(env, np.ones(case["users"]))
         env = gymnasium.make(case["env"])
         if isinstance(env.action_space, gymnasium.spaces.Box):
             env = gymnasium.wrappers.RescaleAction(env, -1.0, 1.0)  # as evenhand's policies see actions
