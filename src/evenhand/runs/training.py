@@ -278,6 +278,14 @@ class Run:
             raise InputError(f"{self.path} has no checkpoint of seed {seed} yet.")
         return Policy(self.env, self.task, self.task.agent.acting(found.tree.agent), f"{self.name} seed {seed}")
 
+    def export(self, path: str | os.PathLike[str], seed: int | None = None) -> Path:
+        """Write a seed's policy into one safetensors file, which NumPy alone can run (docs/deploy.md)."""
+        from evenhand.runs.policy_file import export_policy
+
+        seed = self.seeds[0] if seed is None else seed
+        about = {"environment": self.request["name"], "steps": self.folder.progress(seed).step}
+        return export_policy(self.policy(seed), path, about)
+
     @property
     def name(self) -> str:
         """What people call it, as in GGF-PPO."""
