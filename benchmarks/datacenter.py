@@ -80,7 +80,12 @@ def trained_version(env: Datacenter, welfare: str) -> tuple[int, Callable[[], ob
     state = loop.start(0)
     loop.compile(state)
     state, _ = loop.advance(state, 1, updates + 1)
-    return updates * config.steps_per_update, lambda: loop.advance(state, updates, updates + 1)
+
+    def train() -> None:
+        nonlocal state  # its memory is used again by the next
+        state, _ = loop.advance(state, updates, updates + 1)
+
+    return updates * config.steps_per_update, train
 
 
 def per_core_second(steps: int, run: Callable[[], object]) -> float:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import evenhand as eh
+from evenhand.papers.species import FAR_AHEAD, FAR_AHEAD_STEPS
 from evenhand.stats import bootstrap_interval, interval
 
 HERE = Path(__file__).parent
@@ -78,17 +79,7 @@ STUDIES = {
         (LONG_RUN,),
         STRONG,
         {
-            "ppo": {"gamma": 0.999, "gae_lambda": 0.995, "rollout": 256},
-            "a2c": {
-                "gamma": 0.999,
-                "gae_lambda": 0.995,
-                "rollout": 128,
-                "learning_rate": 1e-3,
-                "entropy": 0.003,
-                "reward_scale": 0.02,
-                "normalise_advantages": True,
-                "rmsprop_epsilon": 1e-10,
-            },
+            **FAR_AHEAD,
             "dqn": {
                 "gamma": 0.999,
                 "learning_rate": 1e-3,
@@ -99,7 +90,7 @@ STUDIES = {
                 "target_interval": 10_000,
             },
         },
-        steps={"ppo": 1_500_000, "a2c": 4_000_000, "dqn": 600_000},
+        steps={**FAR_AHEAD_STEPS, "dqn": 600_000},
         training={"episode_steps": 1000},
     ),
     "published": Study(

@@ -13,8 +13,8 @@ import browser
 from evenhand.papers import theory
 from evenhand.report.claims import Claim, Higher, Lower
 from evenhand.report.learning import Curve
-from evenhand.report.publishing import drawn
-from evenhand.report.study import Setting, Study, claims_markdown, record, verdicts
+from evenhand.report.publishing import drawn, overview, publish_facts
+from evenhand.report.study import Setting, Study, claims_markdown, claims_record, record, verdicts
 from evenhand.report.study_page import claims_parts, study_page
 from evenhand.report.study_pictures import curves_figure, figures_of
 from evenhand.runs.study import Experiment, Learner, Simple, Test
@@ -183,6 +183,20 @@ def test_the_page_of_the_theory(tmp_path: Path) -> None:
         assert opened.run("document.documentElement.scrollWidth") <= 400
 
 
+def test_the_overview_has_the_claims_of_all_parts_in_order(tmp_path: Path) -> None:
+    facts = {part.key: (False, "planted") for claim in theory.CLAIMS for part in claim.parts}  # type: ignore[union-attr]
+    for name in ("one", "two"):
+        publish_facts(theory.STUDY, {theory.SETTING: facts}, {}, tmp_path / name, "evenhand reproduce theory")
+    (tmp_path / "index.html").write_text(overview(tmp_path, ("two", "absent", "one")), "utf-8")
+    with browser.Browser(400) as opened:
+        opened.open(tmp_path / "index.html")
+        assert opened.complaints() == []
+        assert opened.run("document.querySelectorAll('.does-not-hold').length") == 2 * len(theory.CLAIMS)
+        links = opened.run("[...document.querySelectorAll('h2 a')].map(a => a.getAttribute('href')).join()")
+        assert links == "two/index.html,one/index.html"
+        assert opened.run("document.documentElement.scrollWidth") <= 400
+
+
 def test_what_programs_and_people_read_besides() -> None:
     found = verdicts(CLAIMS, {setting.key: setting.returns for setting in SETTINGS})
     numbers = record(STUDY, SETTINGS, found)
@@ -190,4 +204,4 @@ def test_what_programs_and_people_read_besides() -> None:
     assert numbers["claims"][0]["verdicts"]["planted/losses"]["verdict"] == "does not hold"
     text = claims_markdown("A planted study", CLAIMS, found)
     assert "- planted/gains: **holds**" in text
-    assert "1 does not hold" in claims_parts(CLAIMS, found)[1]
+    assert "1 does not hold" in claims_parts(claims_record(CLAIMS, found))[0]

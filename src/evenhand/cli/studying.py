@@ -337,10 +337,10 @@ def _theory(folder: Path) -> None:
 
 
 def _overview(root: Path) -> None:
+    from evenhand.papers import PLANS
     from evenhand.report.publishing import PAGE, overview
 
-    done = {path.parent.name: path.parent for path in sorted(root.glob(f"*/{PAGE}"))}
-    write_atomically(root / PAGE, overview(done, root).encode())
+    write_atomically(root / PAGE, overview(root, (*PLANS, THEORY)).encode())
     print(f"All parts: {root / PAGE}")
 
 

@@ -55,6 +55,8 @@ CLAIMS = (
         tuple(Lower("random", name, "minimum") for name in OTHERS),
         "Question E, figure of CV, minimum and maximum",
         BANDWIDTH,
+        "The largest sum gives almost nothing to hosts whose traffic is in the way of others': PPO and A2C, which come "
+        "close to it, leave them less than chance does.",
     ),
     Claim(
         "The random policy has the lowest maximum bandwidth",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
@@ -21,7 +22,7 @@ from evenhand.report.study import (
     settings_of,
     verdicts,
 )
-from evenhand.report.study_page import how_parts, rules, study_page
+from evenhand.report.study_page import STYLE, claims_parts, how_parts, rules, study_page
 from evenhand.report.study_pictures import Figure, curves_figure, figures_of
 from evenhand.report.text import as_json
 from evenhand.runs.checkpoint import make_folder, write_atomically
@@ -72,7 +73,13 @@ def publish_facts(
     figures = drawn(drawings, folder)
     came = {"versions": [versions()], "core_hours": math.nan}
     text = study_page(study, found, [], figures, [], [command(line), *how_parts((), {}, came)])
-    numbers = {"study": study.key, "command": line, "claims": claims_record(study.claims, found), "provenance": came}
+    numbers = {
+        "study": study.key,
+        "title": study.title,
+        "command": line,
+        "claims": claims_record(study.claims, found),
+        "provenance": came,
+    }
     _write(folder, study, found, text, numbers)
     return found
 
@@ -104,10 +111,15 @@ def _write(
     write_atomically(folder / PAGE, text.encode())
 
 
-def overview(folders: Mapping[str, Path], root: Path) -> str:
-    """A page that leads to several studies below `root`."""
-    links = "".join(
-        f'<li><a href="{escape(str(path.relative_to(root) / PAGE))}">{escape(title)}</a></li>'
-        for title, path in folders.items()
+def overview(root: Path, order: Sequence[str]) -> str:
+    """A page with the claims of several studies, which leads to their own pages. order: of their folders in `root`."""
+    parts = []
+    for name in order:
+        if (root / name / PAGE).exists():
+            kept = json.loads((root / name / RECORD).read_text("utf-8"))
+            parts.append(f'<h2><a href="{escape(name)}/{PAGE}">{escape(kept.get("title", name))}</a></h2>')
+            parts += claims_parts(kept["claims"])
+    about = (
+        "Claims and verdicts of each part. Their pages have figures, scores for other weights, and how it was all run."
     )
-    return page("The paper, reproduced", [paragraph("Claims, verdicts and figures of each part:"), f"<ul>{links}</ul>"])
+    return page("The paper, reproduced", [paragraph(about), *parts], STYLE)

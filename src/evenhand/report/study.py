@@ -168,6 +168,7 @@ def record(study: Study, settings: Sequence[Setting], found: Sequence[Mapping[st
     """All numbers of a study."""
     return {
         "study": study.key,
+        "title": study.title,
         "settings": {
             setting.key: {
                 "title": setting.title,

@@ -8,15 +8,16 @@ from __future__ import annotations
 import base64
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
 from typing import Any
 
-from evenhand.report.claims import IN_WORDS, LEAST_SEEDS, Claim, Judged
+from evenhand.report.claims import HOLDS, IN_WORDS, LEAST_SEEDS, Judged
 from evenhand.report.learning import outcomes_table
 from evenhand.report.page import as_html, heading, page, paragraph
-from evenhand.report.study import Setting, Study, columns_of, outcomes_of
+from evenhand.report.study import Setting, Study, claims_record, outcomes_of
 from evenhand.report.study_pictures import WIDE, Figure
 from evenhand.runs.study import Experiment
 from evenhand.welfare import welfare as named_welfare
@@ -62,7 +63,8 @@ def study_page(
 
     figures: by setting or experiment, each with its SVG. about: paragraphs for the beginning. how: HTML of the end.
     """
-    parts = [paragraph(study.about), *map(paragraph, about), *claims_parts(study.claims, found)]
+    parts = [paragraph(study.about), *map(paragraph, about), heading("Claims and verdicts")]
+    parts += claims_parts(claims_record(study.claims, found))
     if settings:
         parts += _chooser(settings)
     for experiment in study.experiments:
@@ -84,34 +86,40 @@ def study_page(
     return page(f"{study.title}: claims, verdicts and figures", parts, STYLE, script)
 
 
-def claims_parts(claims: Sequence[Claim], found: Sequence[Mapping[str, Judged]]) -> list[str]:
-    """The table of claims, with what was seen to be unfolded."""
-    columns = columns_of(claims)
-    counts = dict.fromkeys(IN_WORDS, 0)
-    for by in found:
-        for judged in by.values():
-            counts[judged.verdict] += 1
+def claims_parts(claims: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The table of claims, with what was seen to be unfolded, and what is to be known about those that are in doubt.
+
+    claims: as `evenhand.report.study.claims_record` gives them, and files have them.
+    """
+    columns = list(dict.fromkeys(setting for claim in claims for setting in claim["verdicts"]))
     head = "".join(f"<th scope='col'>{escape(column.replace('/', ': '))}</th>" for column in columns)
     rows = []
-    for claim, by in zip(claims, found, strict=True):
+    for claim in claims:
+        by = claim["verdicts"]
         cells = "".join(
-            f'<td data-setting="{escape(column.replace("/", ": "))}">{_badge(by[column].verdict)}</td>'
+            f'<td data-setting="{escape(column.replace("/", ": "))}">{_badge(by[column]["verdict"])}</td>'
             if column in by
             else "<td></td>"
             for column in columns
         )
-        rows.append(
-            f"<tr><td>{escape(claim.text)}<br><small>{escape(claim.source)}</small>{_seen(claim, by)}</td>{cells}</tr>"
-        )
-    summary = ", ".join(f"{counts[verdict]} {IN_WORDS[verdict]}" for verdict in IN_WORDS)
+        text = f"{escape(claim['claim'])}<br><small>{escape(claim['source'])}</small>{_seen(claim)}"
+        rows.append(f"<tr><td>{text}</td>{cells}</tr>")
+    counts = Counter(found["verdict"] for claim in claims for found in claim["verdicts"].values())
+    summary = ", ".join(f"{counts[verdict]} {words}" for verdict, words in IN_WORDS.items())
     return [
-        heading("Claims and verdicts"),
         paragraph(
             f"{len(claims)} claims in {len(columns)} {'setting' if len(columns) == 1 else 'settings'}: {summary}."
         ),
         f'<div class="wide"><table class="claims"><thead><tr><th scope="col">claim</th>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>",
+        *map(paragraph, explanations(claims)),
     ]
+
+
+def explanations(claims: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What is to be known about claims that do not hold everywhere, each thing once."""
+    doubtful = [claim for claim in claims if any(found["verdict"] != HOLDS for found in claim["verdicts"].values())]
+    return list(dict.fromkeys(claim["note"] for claim in doubtful if claim["note"]))
 
 
 def rules() -> list[str]:
@@ -197,15 +205,14 @@ def _badge(verdict: str) -> str:
     return f'<span class="verdict {verdict.replace(" ", "-")}">{escape(IN_WORDS[verdict])}</span>'
 
 
-def _seen(claim: Claim, by: Mapping[str, Judged]) -> str:
+def _seen(claim: Mapping[str, Any]) -> str:
     lists = []
-    for setting, judged in by.items():
+    for setting, judged in claim["verdicts"].items():
         items = "".join(
-            f"<li>{escape(IN_WORDS[finding.verdict])}: {escape(finding.text)}.</li>" for finding in judged.findings
+            f"<li>{escape(IN_WORDS[finding['verdict']])}: {escape(finding['text'])}.</li>" for finding in judged["seen"]
         )
         lists.append(f"<p>{escape(setting.replace('/', ': '))}</p><ul>{items}</ul>")
-    note = f"<p>{escape(claim.note)}</p>" if claim.note else ""
-    return f'<details><summary>what was seen</summary><div class="seen">{note}{"".join(lists)}</div></details>'
+    return f'<details><summary>what was seen</summary><div class="seen">{"".join(lists)}</div></details>'
 
 
 def _chooser(settings: Sequence[Setting]) -> list[str]:

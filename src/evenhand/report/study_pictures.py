@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,8 @@ def curves_figure(
     look = looks(experiment)
 
     def draw(axes: Any) -> None:
+        from matplotlib.ticker import EngFormatter
+
         ends = list(levels.values())
         for rough in curves:
             curve, style = smoothed(rough), look[rough.name]
@@ -108,7 +111,7 @@ def curves_figure(
         if spread > 0:
             axes.set_ylim(max(low, min(ends) - spread), min(high, max(ends) + spread))
         axes.set(xlabel="steps of training", ylabel=f"{word}, mean of all users")
-        axes.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 250k, 1M
         axes.margins(x=0)
         legend(axes)
 
@@ -206,6 +209,15 @@ def _boxes(setting: Setting, of: str) -> Callable[[Any], None]:
         if of in setting.optimum:
             best = statistic(of, np.asarray(setting.optimum[of])[None])[0]
             axes.axhline(best, color=EXACT, dashes=(4, 3), linewidth=1.2)
+            axes.annotate(
+                "exact optimum",
+                (1, best),
+                (-2, 2),
+                axes.get_yaxis_transform(),
+                "offset points",
+                ha="right",
+                color=EXACT,
+            )
         name_ticks(axes, names)
         axes.set_ylabel(called(of))
 
@@ -255,7 +267,7 @@ def _individual(setting: Setting) -> Callable[[Any], None]:
         axes.axhline(0, color="0.6", linewidth=0.8)
         rotation = 35 if D > 6 else 0
         axes.set_xticks(range(D), setting.objectives, rotation=rotation, ha="right" if rotation else "center")
-        axes.set_ylabel(setting.test.name)
+        axes.set_ylabel(textwrap.fill(setting.test.about or setting.test.name, 36))
         legend(axes)
 
     return draw
