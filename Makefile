@@ -5,12 +5,12 @@ READY := .venv/.ready
 PEERS := .venv-peers/bin
 PEERS_READY := .venv-peers/.ready
 
-.PHONY: demo test lint bench bench-exact bench-learning bench-quality bench-fairness bench-traffic bench-datacenter lock clean
+.PHONY: demo test lint bench bench-exact bench-learning bench-morl bench-quality bench-fairness bench-traffic bench-datacenter lock clean
 
 demo: $(READY)  ## solve a fair planning problem; a table here and a picture in demo/
 	$(BIN)/python -m evenhand.demo
 
-test: $(READY)  ## every test, the slow ones too
+test: $(READY) $(PEERS_READY)  ## every test, the slow ones too
 	$(BIN)/pytest -n auto
 
 lint: $(READY)  ## style, types and the direction of dependencies
@@ -19,13 +19,16 @@ lint: $(READY)  ## style, types and the direction of dependencies
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: bench-exact bench-learning  ## speed and memory, as ratios measured in one run: about an hour
+bench: bench-exact bench-learning bench-morl  ## beside other libraries, as ratios measured in one run: about an hour
 
-bench-exact: $(READY)  ## the exact solver beside HiGHS
+bench-exact: $(READY) $(PEERS_READY)  ## the exact solver beside HiGHS and quantecon
 	$(BIN)/python benchmarks/exact.py
 
-bench-learning: $(READY) $(PEERS_READY)  ## speed of learning beside Stable-Baselines3
+bench-learning: $(READY) $(PEERS_READY)  ## speed of learning beside four others
 	$(BIN)/python benchmarks/learning.py
+
+bench-morl: $(READY) $(PEERS_READY)  ## fairness of what is learnt beside MORL-Baselines, ten seeds each
+	$(BIN)/python benchmarks/morl.py
 
 bench-quality: $(READY) $(PEERS_READY)  ## what is learnt, beside Stable-Baselines3
 	$(BIN)/python benchmarks/learning.py --quality
@@ -54,10 +57,11 @@ $(READY): requirements.lock pyproject.toml
 	touch $@
 
 # torch first and by itself: otherwise pip may take a build for graphics cards, of gigabytes.
-$(PEERS_READY): benchmarks/peers.txt
+$(PEERS_READY): benchmarks/peers.txt benchmarks/peers.lock
 	$(PYTHON) -m venv .venv-peers
 	$(PEERS)/pip install --quiet --disable-pip-version-check $$(grep '^torch==' $<)
 	$(PEERS)/pip install --quiet --disable-pip-version-check -r $<
+	$(PEERS)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
 clean:

@@ -1,13 +1,14 @@
-"""Speed, memory and quality of learning, beside Stable-Baselines3 on the same problems with the same hyperparameters.
+"""Speed, memory and quality of learning, beside other libraries on the same problems with the same hyperparameters.
 
-    python benchmarks/learning.py              speed and memory: about a quarter of an hour
+    python benchmarks/learning.py              speed and memory: about half an hour
     python benchmarks/learning.py --quality    what is learnt, over seeds: about half an hour
     python benchmarks/learning.py --quick      either of them with tiny runs, printed: about a minute or two
 
 Results go to benchmarks/learning.json and docs/benchmarks-learning.md, each kind replacing only its own part; --quick
-leaves both alone. Every figure comes from a process of its own. The two libraries take turns, so that neighbours on
-the machine disturb both alike; read the ratios, not the seconds. Stable-Baselines3 is given its best case: a lean NumPy
-environment (species_numpy.py) in a DummyVecEnv, one thread, and no recording of episodes.
+leaves both alone. Every figure comes from a process of its own. The libraries take turns, so that neighbours on the
+machine disturb all alike; read the ratios, not the seconds. The peers are given their best case: a lean NumPy
+environment (species_numpy.py) in this process, one thread, and no recording of episodes. The aims are those beside
+Stable-Baselines3; the others are measured over half as many steps.
 """
 
 import argparse
@@ -29,8 +30,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from learning_cases import CARTPOLE, EQUAL, QUALITY, SPECIES, as_sb3, configured, species_constants
-from learning_page import PARTS, compile_table, page, quality_table, seeds_table, shortfalls, speed_table, start_table
+from learning_cases import CARTPOLE, EQUAL, OTHERS, QUALITY, SPECIES, as_sb3, configured, species_constants
+from learning_page import (
+    PARTS,
+    compile_table,
+    everyone_table,
+    page,
+    quality_table,
+    seeds_table,
+    shortfalls,
+    speed_table,
+    start_table,
+)
 
 HERE = Path(__file__).parent
 PEERS = HERE.parent / ".venv-peers" / "bin" / "python"
@@ -40,7 +51,12 @@ TRAINING = {"episode_steps": 200}
 """Arguments of the species environment."""
 STEPS = {"ppo": 51_200, "a2c": 30_000, "dqn": 12_000}
 """Measured steps of Stable-Baselines3 in one repetition: several seconds."""
+HOST = {"cartpole": "CartPole-v1", "mountaincar": "mo-mountaincar-v0"}
+"""Parts of the speed on environments that nobody can compile."""
+USERS = {"species": 2, "mo-mountaincar-v0": 3}
 CASES = [f"{env}/{algo}" for env, algo, *_ in QUALITY]
+WHOLE_RUN = 500_000
+"""Steps of the run whose length is told, from the command to its end, at the speed that was measured."""
 AHEAD = 8
 """We take so many times as many in the compiled loop, or there would be nothing to measure."""
 
@@ -54,7 +70,7 @@ def own(case: dict[str, Any]) -> dict[str, Any]:
     from evenhand.runs.pool import ONE_THREAD
 
     os.environ.setdefault(ONE_THREAD, "1")  # as training runs set it
-    return {"speed": own_speed, "quality": own_quality, "seeds": own_seeds}[case["job"]](case)
+    return {"speed": own_speed, "quality": own_quality, "seeds": own_seeds, "fair": own_fair}[case["job"]](case)
 
 
 def own_speed(case: dict[str, Any]) -> dict[str, float]:
@@ -80,6 +96,7 @@ def own_speed(case: dict[str, Any]) -> dict[str, float]:
         state, _ = loop.advance(state, 1, of)
         start_wall, start_cpu = time.time() - case["began"], time.process_time()
         state, _ = loop.advance(state, before, of)
+        until_now = time.time() - case["began"]
         wall, cpu = time.perf_counter(), time.process_time()
         loop.advance(state, steps, of)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -92,6 +109,8 @@ def own_speed(case: dict[str, Any]) -> dict[str, float]:
         "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "start_wall": start_wall,
         "start_cpu": start_cpu,
+        "before": until_now,
+        "taken": (1 + before) * config.steps_per_update,
         "compile": compiled,
     }
 
@@ -146,14 +165,31 @@ def own_quality(case: dict[str, Any]) -> dict[str, float]:
     return {"training": float(training), "test": statistics.fmean(totals)}
 
 
+def own_fair(case: dict[str, Any]) -> dict[str, Any]:
+    """The mean discounted returns of test episodes, for each seed."""
+    import evenhand as eh
+
+    settings = case["settings"] | {"hidden": tuple(case["settings"]["hidden"])}
+    with tempfile.TemporaryDirectory() as folder:
+        asked = {"seeds": case["seeds"], "jobs": 1, "settings": settings, "folder": folder + "/run", "episodes": 0}
+        run = eh.train(case["env"], "ppo", "ggf", case["steps"], **asked)
+        tests = [
+            eh.evaluate_policy(case["env"], run.policy(seed), case["episodes"], case["gamma"], 1_000_000 + seed)
+            for seed in case["seeds"]
+        ]
+    return {"returns": [(test.returns("discounted") / (1 - case["gamma"])).tolist() for test in tests]}
+
+
 # Running cases
 
 
 def run(side: str, case: dict[str, Any], cache: str | None = None) -> dict[str, Any]:
     """One case in a process of its own."""
     environment = os.environ | ({"XDG_CACHE_HOME": cache} if cache else {})
-    command = [sys.executable, __file__, "--own"] if side == "evenhand" else [str(PEERS), str(HERE / "peer_sb3.py")]
-    if side != "evenhand" and "settings" in case:
+    command = [sys.executable, __file__, "--own"]
+    if side != "evenhand":
+        command = [str(PEERS), "-W", "ignore", str(HERE / f"peer_{side}.py")]
+    if side in ("sb3", "sbx") and "settings" in case:
         case = case | {"settings": as_sb3(case["algo"], case["settings"])}
     told = json.dumps({"cores": [], "seed": 0} | case | {"began": time.time()})
     done = subprocess.run(command, input=told, capture_output=True, text=True, check=False, env=environment)
@@ -175,6 +211,7 @@ def speed_case(env: str, algo: str, settings: dict[str, Any], scale: float) -> d
     return {
         "job": "speed",
         "env": env,
+        "users": USERS.get(env, 1),
         "algo": algo,
         "welfare": "utilitarian",
         "settings": config,
@@ -187,22 +224,47 @@ def speed_case(env: str, algo: str, settings: dict[str, Any], scale: float) -> d
 
 
 def throughput(env: str, repeats: int, scale: float, cache: str, console: Console) -> list[dict[str, Any]]:
-    """Steps per CPU-second of one seed on one core, learning included; the two take turns."""
+    """Steps per CPU-second of one seed on one core, learning included; all take turns."""
     rows = []
+    users = USERS.get(env, 1)
     for algo, settings in (SPECIES if env == "species" else CARTPOLE).items():
         case = speed_case(env, algo, settings, scale)
         ours = case | {"steps": case["steps"] * (AHEAD if env == "species" else 2)}
-        welfares = ["utilitarian", "ggf"] if env == "species" else ["utilitarian"]
-        taken: dict[str, list[dict[str, float]]] = {name: [] for name in (*welfares, "peer")}
+        welfares = ["utilitarian", "ggf"] if users > 1 else ["utilitarian"]
+        others = [name for name, other in OTHERS.items() if algo in other.algos and users >= other.least_users]
+        taken: dict[str, list[dict[str, float]]] = {name: [] for name in (*welfares, "sb3", *others)}
         for _ in range(repeats):
-            for name in (welfares[0], "peer", *welfares[1:]):
-                side = "sb3" if name == "peer" else "evenhand"
-                done = run(side, case if name == "peer" else ours | {"welfare": name}, cache)
-                taken[name].append(done)
-        for name in welfares:
-            rows.append({"env": env, "algo": algo, "welfare": name} | compared(taken[name], taken["peer"]))
-            console.print(rows[-1])
+            for name in (welfares[0], "sb3", *welfares[1:], *others):
+                if name in welfares:
+                    taken[name].append(run("evenhand", ours | {"welfare": name}, cache))
+                else:
+                    less = speed_case(env, algo, settings, 0.5 * scale)["steps"] if name in others else case["steps"]
+                    taken[name].append(run(name, case | {"steps": less}))
+        about = {"env": env, "algo": algo}
+        rows += [about | {"welfare": name} | compared(taken[name], taken["sb3"]) for name in welfares]
+        for name in others:  # those that learn from vector rewards stand beside ours that does
+            beside = taken["ggf" if OTHERS[name].least_users > 1 else "utilitarian"]
+            rows.append(about | {"peer": name} | compared(beside, taken[name]))
+        rows += [about | {"who": name} | alone(facts) for name, facts in taken.items()]
+        for row in rows[-len(taken) :]:
+            console.print(row)
     return rows
+
+
+def alone(taken: list[dict[str, float]]) -> dict[str, float]:
+    """What one side needs: the first process with nothing in a cache, and medians of all."""
+
+    def total(t: dict[str, float]) -> float:
+        return t["before"] + (WHOLE_RUN - t["taken"]) * t["wall"] / t["steps"]
+
+    return {
+        "speed": statistics.median(t["steps"] / t["cpu"] for t in taken),
+        "compile": taken[0]["compile"],
+        "start": taken[0]["start_wall"],
+        "total": total(taken[0]),
+        "total_again": statistics.median(map(total, taken[1:] or taken)),
+        "memory": max(t["memory"] for t in taken),
+    }
 
 
 def compared(ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> dict[str, Any]:
@@ -240,7 +302,12 @@ def many_seeds(repeats: int, steps: int, seeds: int, peer_steps: int, console: C
             with ThreadPoolExecutor(processes) as pool:
                 taken = list(pool.map(lambda seed: run("sb3", peer | {"seed": seed}), range(processes)))
             walls[name].append(steps * seeds / sum(t["steps"] / t["wall"] for t in taken))
-    row: dict[str, Any] = {"steps": steps, "seeds": seeds, "peer_steps": peer_steps}
+    row: dict[str, Any] = {"steps": steps, "seeds": seeds, "peer_steps": peer_steps, "others": {}}
+    for name in (name for name, other in OTHERS.items() if "ppo" in other.algos):
+        with ThreadPoolExecutor(2) as pool:
+            half = peer | {"steps": peer_steps // 2}
+            taken = list(pool.map(lambda seed, name=name, half=half: run(name, half | {"seed": seed}), range(2)))
+        row["others"][name] = steps * seeds / sum(t["steps"] / t["wall"] for t in taken)
     row |= {name: statistics.median(taken) for name, taken in walls.items()}
     for ours, theirs in itertools.product(("first", "cached"), ("two", "one")):
         ratios = [b / a for a, b in zip(walls[ours], walls[theirs], strict=True)]
@@ -354,9 +421,13 @@ def measure_speed(quick: bool, repeats: int, parts: Iterable[str], console: Cons
             if part == "species":
                 results[part] = throughput("species", repeats, scale, cache, console)
                 show(console, "Species conservation, one seed on one core", speed_table(results[part]))
-            elif part == "cartpole":
-                results[part] = throughput("CartPole-v1", repeats, scale, cache, console)
-                show(console, "CartPole-v1, one seed on one core", speed_table(results[part]))
+                show(console, "Everyone", everyone_table(results[part]))
+            elif part in HOST:
+                # Of the second, less: what matters there is that rewards are vectors.
+                shorter = scale if part == "cartpole" else 0.5 * scale
+                results[part] = throughput(HOST[part], repeats, shorter, cache, console)
+                show(console, f"{HOST[part]}, one seed on one core", speed_table(results[part]))
+                show(console, "Everyone", everyone_table(results[part]))
             elif part == "seeds":
                 sizes = (20_480, 2, 10_240) if quick else (1_000_000, 8, 102_400)
                 results[part] = many_seeds(repeats, *sizes, console)

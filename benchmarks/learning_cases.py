@@ -1,10 +1,25 @@
 """What is compared: problems, hyperparameters, and how ours are said in the peer's words."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 EQUAL = {"reward_scale": 1.0}
 """What differs from our defaults wherever we compare: Stable-Baselines3 does not scale rewards."""
+
+
+class Other(NamedTuple):
+    """A peer beside Stable-Baselines3; its script is peer_NAME.py."""
+
+    title: str
+    algos: tuple[str, ...]
+    least_users: int = 1
+
+
+OTHERS = {
+    "sbx": Other("SBX", ("ppo", "dqn")),
+    "cleanrl": Other("plain PyTorch", ("ppo", "a2c", "dqn")),
+    "morl": Other("MORL-Baselines", ("ppo",), least_users=2),
+}
 
 SPECIES = {
     "ppo": {"envs": 10, "rollout": 128, "epochs": 4, "minibatches": 4, "hidden": [64, 64], "activation": "tanh"},

@@ -5,11 +5,11 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from learning_cases import MAPPING, QUALITY
+from learning_cases import MAPPING, OTHERS, QUALITY
 
 AIMS = {("species", "ppo"): 15.0, ("species", "a2c"): 10.0, ("species", "dqn"): 10.0, ("CartPole-v1", "ppo"): 2.0}
 SEEDS_AIM, COMPILE_AIM, CACHED_AIM = 25.0, 10.0, 2.0
-PARTS = ("species", "cartpole", "seeds", "starting")
+PARTS = ("species", "cartpole", "mountaincar", "seeds", "starting")
 """Of the speed."""
 
 
@@ -55,7 +55,7 @@ def aimed(value: float, aim: float | None, at_most: bool = False) -> str:
 
 def speed_table(rows: list[dict[str, Any]]) -> list[list[str]]:
     lines = [["", "evenhand (steps/s)", "peer (steps/s)", "ratio", "range", "ratio of wall times", "aim"]]
-    for row in rows:
+    for row in beside_sb3(rows):
         aim = AIMS.get((row["env"], row["algo"])) if row["welfare"] == "utilitarian" else None
         lines.append(
             [
@@ -71,12 +71,42 @@ def speed_table(rows: list[dict[str, Any]]) -> list[list[str]]:
     return lines
 
 
+def beside_sb3(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of the speeds, the comparisons with Stable-Baselines3, for which we have aims."""
+    return [row for row in rows if "welfare" in row]
+
+
+def beside_others(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if "peer" in row]
+
+
+def everyone_table(rows: list[dict[str, Any]]) -> list[list[str]]:
+    head = ["", "steps/s", "evenhand is faster by", "range", "compiling (s)", "first update after (s)"]
+    lines = [[*head, "500,000 steps (s)", "again (s)", "peak MB"]]
+    ratios = {(row["algo"], row["peer"]): row for row in beside_others(rows)}
+    ratios |= {(row["algo"], "sb3"): row for row in beside_sb3(rows) if row["welfare"] == "utilitarian"}
+    names = {"utilitarian": "evenhand", "ggf": "evenhand, GGF", "sb3": "Stable-Baselines3"}
+    names |= {name: other.title for name, other in OTHERS.items()}
+    for row in (row for row in rows if "who" in row):
+        ratio = ratios.get((row["algo"], row["who"]))
+        faster = [f"{ratio['ratio']:.1f} ×", f"{ratio['least']:.1f} – {ratio['most']:.1f}"] if ratio else ["", ""]
+        numbers = [f"{row[fact]:.0f}" for fact in ("total", "total_again", "memory")]
+        starting = [f"{row['compile']:.1f}" if row["compile"] else "–", f"{row['start']:.1f}"]
+        lines.append(
+            [f"{row['algo'].upper()}, {names[row['who']]}", f"{row['speed']:,.0f}", *faster, *starting, *numbers]
+        )
+    return lines
+
+
 def seeds_table(row: Mapping[str, Any]) -> list[list[str]]:
     lines = [["", "evenhand (s)", "one peer (s)", "ratio", "aim", "two peers (s)", "ratio"]]
     for name, whose, aim in (("compiled before", "cached", SEEDS_AIM), ("first time, compiling", "first", None)):
         two, one = row[f"{whose}_two"], row[f"{whose}_one"]
         line = [name, f"{row[whose]:.1f}", f"{row['one']:.0f}", f"{one:.1f} ×", aimed(one, aim)]
         lines.append([*line, f"{row['two']:.0f}", f"{two:.1f} ×"])
+    for name, seconds in row.get("others", {}).items():
+        told = [f"beside {OTHERS[name].title}", f"{row['cached']:.1f}", "–", "–", "–"]
+        lines.append([*told, f"{seconds:.0f}", f"{seconds / row['cached']:.1f} ×"])
     return lines
 
 
@@ -124,7 +154,12 @@ def shortfalls(results: Mapping[str, Any]) -> list[str]:
         for fact, when in (("test", "when tested"), ("training", "in the last tenth of training")):
             if verdict(row[fact]["evenhand"], row[fact]["sb3"]) == "behind":
                 found.append(f"{called(row)} on {row['env']} returns less {when}.")
-    for row in speed.get("species", []) + speed.get("cartpole", []):
+    rows = [row for part in ("species", "cartpole", "mountaincar") for row in speed.get(part, [])]
+    for row in beside_others(rows):
+        if row["ratio"] <= 1:
+            what, whom = f"{row['algo'].upper()} on {row['env']}", OTHERS[row["peer"]].title
+            found.append(f"{what} is slower than {whom}'s: {row['ratio']:.2f} ×.")
+    for row in beside_sb3(rows):
         aim = AIMS.get((row["env"], row["algo"])) if row["welfare"] == "utilitarian" else None
         if row["ratio"] <= 1:
             found.append(f"{called(row)} on {row['env']} is slower: {row['ratio']:.2f} ×.")
@@ -165,6 +200,8 @@ def shortfalls(results: Mapping[str, Any]) -> list[str]:
 
 def markdown(lines: list[list[str]]) -> str:
     header, *rows = lines
+    if not rows:
+        return "Not measured yet."
     return "\n".join("| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows))
 
 
@@ -178,8 +215,9 @@ def page(results: Mapping[str, Any]) -> str:
         speed = results["speed"]
         parts.append(SPEED.format(about=about(speed), repeats=speed["repeats"]))
         for part, text, tables in (
-            ("species", SPECIES_TEXT, [speed_table]),
-            ("cartpole", CARTPOLE_TEXT, [speed_table]),
+            ("species", SPECIES_TEXT, [speed_table, everyone_table]),
+            ("cartpole", CARTPOLE_TEXT, [speed_table, everyone_table]),
+            ("mountaincar", MOUNTAINCAR_TEXT, [speed_table, everyone_table]),
             ("seeds", SEEDS_TEXT, [seeds_table]),
             ("starting", STARTING_TEXT, [compile_table, start_table]),
         ):
@@ -216,9 +254,11 @@ INTRODUCTION = """\
 # Benchmarks of learning
 
 `make bench-learning` measures speed and memory anew, `make bench-quality` what is learnt; each replaces its part of
-this page. The peer is Stable-Baselines3, in its own virtual environment (.venv-peers, from benchmarks/peers.txt), with
-the same hyperparameters. Machines are noisy: the two take turns, every figure comes from a process of its own, and the
-ratios are what counts.
+this page. "The peer" is Stable-Baselines3. The others are SBX (Stable-Baselines3 with learning compiled by JAX; it has
+no A2C), loops in plain PyTorch in the manner of CleanRL (our own lines), and MORL-Baselines' PPO for utilities that are
+not linear (NLMOPPO), which learns from vector rewards and stands beside GGF-PPO. All have the same hyperparameters and
+live in a virtual environment of their own (.venv-peers, from benchmarks/peers.txt). Machines are noisy: all take turns,
+every figure comes from a process of its own, and the ratios are what counts.
 """
 
 SPEED = """
@@ -236,12 +276,35 @@ same model in a DummyVecEnv, on one thread, and learns from the summed reward. G
 the peer beside them is still the scalar one.
 
 {}
+
+Everyone. Compiling and the first update are of the first process, with nothing in a cache; so is the time for 500,000
+steps from the command to the end, at the speed that was measured. "Again": with what the first one left in the cache.
+
+{}
 """
 
 CARTPOLE_TEXT = """\
 ### CartPole-v1, one seed on one core
 
 Gymnasium's own environment on both sides, 8 of them; here only acting and learning are compiled.
+
+{}
+
+Everyone. Compiling and the first update are of the first process, with nothing in a cache; so is the time for 500,000
+steps from the command to the end, at the speed that was measured. "Again": with what the first one left in the cache.
+
+{}
+"""
+
+MOUNTAINCAR_TEXT = """\
+### mo-mountaincar-v0, one seed on one core
+
+MO-Gymnasium's environment with three rewards, 8 of them; those who know only one reward get the sum.
+
+{}
+
+Everyone. Compiling and the first update are of the first process, with nothing in a cache; so is the time for 500,000
+steps from the command to the end, at the speed that was measured. "Again": with what the first one left in the cache.
 
 {}
 """

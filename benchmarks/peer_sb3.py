@@ -1,47 +1,19 @@
-"""Stable-Baselines3's side of `learning.py`: one case as JSON on standard input, its result as JSON on standard output.
+"""Stable-Baselines3's side of `learning.py` (see peer.py)."""
 
-Runs in .venv-peers, where evenhand is not installed: everything it has to know comes with the case.
-"""
-
-import json
-import os
-import resource
-import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
-
-def main() -> None:
-    case = json.load(sys.stdin)
-    if case["cores"]:
-        os.sched_setaffinity(0, case["cores"])  # before any library starts its threads
-    import torch
-
-    torch.set_num_threads(1)
-    job = {"speed": speed, "quality": quality, "versions": versions}[case["job"]]
-    print(json.dumps(job(case)))
+from peer import falling, make_env, serve, timed
 
 
 def speed(case: dict[str, Any]) -> dict[str, float]:
-    """Learn a little, so that everything has begun, and then measure."""
     model = made(case, monitored=False)
-    model.learn(case["first"])
-    since_start, cpu_since_start = time.time() - case["began"], time.process_time()
-    model.learn(case["warm_up"], reset_num_timesteps=False)
-    wall, cpu = time.perf_counter(), time.process_time()
-    before = model.num_timesteps
-    model.learn(case["steps"], reset_num_timesteps=False)
-    wall, cpu, steps = time.perf_counter() - wall, time.process_time() - cpu, model.num_timesteps - before
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {
-        "steps": steps,
-        "wall": wall,
-        "cpu": cpu,
-        "memory": memory,
-        "start_wall": since_start,
-        "start_cpu": cpu_since_start,
-    }
+
+    def learn(steps: int) -> int:
+        before = model.num_timesteps
+        model.learn(steps, reset_num_timesteps=before == 0)
+        return model.num_timesteps - before
+
+    return timed(case, learn)
 
 
 def quality(case: dict[str, Any]) -> dict[str, float]:
@@ -79,32 +51,11 @@ def quality(case: dict[str, Any]) -> dict[str, float]:
 
 
 def versions(case: dict[str, Any]) -> dict[str, str]:
-    import gymnasium
-    import stable_baselines3
-    import torch
+    from importlib.metadata import version
 
-    return {
-        "Stable-Baselines3": stable_baselines3.__version__,
-        "PyTorch": torch.__version__,
-        "Gymnasium": gymnasium.__version__,
-    }
-
-
-def make_env(case: dict[str, Any]) -> Callable[[], Any]:
-    """What makes one environment."""
-    import gymnasium
-
-    def make() -> Any:
-        if case["env"] == "species":
-            from species_numpy import SpeciesNumpy
-
-            return SpeciesNumpy(case["constants"])
-        env = gymnasium.make(case["env"])
-        if isinstance(env.action_space, gymnasium.spaces.Box):
-            env = gymnasium.wrappers.RescaleAction(env, -1.0, 1.0)  # as evenhand's policies see actions
-        return env
-
-    return make
+    names = {"Stable-Baselines3": "stable-baselines3", "SBX": "sbx-rl", "MORL-Baselines": "morl-baselines"}
+    names |= {"PyTorch": "torch", "Gymnasium": "gymnasium", "MO-Gymnasium": "mo-gymnasium"}
+    return {name: version(package) for name, package in names.items()}
 
 
 def made(case: dict[str, Any], monitored: bool) -> Any:
@@ -127,10 +78,5 @@ def made(case: dict[str, Any], monitored: bool) -> Any:
     return learner("MlpPolicy", vector, policy_kwargs=network, seed=case["seed"], device="cpu", verbose=0, **given)
 
 
-def falling(start: float) -> Callable[[float], float]:
-    """Linearly to 0 with the share of the training that remains."""
-    return lambda remaining: start * remaining
-
-
 if __name__ == "__main__":
-    main()
+    serve({"speed": speed, "quality": quality, "versions": versions})

@@ -1,4 +1,4 @@
-"""The species model as a lean NumPy environment with the summed reward, for libraries that know one reward only.
+"""The species model as a lean NumPy environment, with the summed reward for libraries that know one reward only.
 
 Written to be quick with ten numbers, so that a peer does not wait for our JAX step. It knows nothing of evenhand: what
 the model's constants are is told by `learning.species_constants`, as JSON. A test holds it against the original.
@@ -17,8 +17,9 @@ INTRODUCE, CONTROL, HALF = 1, 3, 4
 class SpeciesNumpy(gymnasium.Env[np.ndarray, int]):
     """Linear response, linear reward and scaled observations only."""
 
-    def __init__(self, constants: dict[str, Any]) -> None:
-        self.constants = constants
+    def __init__(self, constants: dict[str, Any], vector: bool = False) -> None:
+        self.constants, self._vector = constants, vector
+        self.reward_space = spaces.Box(0.0, np.inf, (2,) if vector else ())
         self._leslie = np.array(constants["leslie"])
         self._poaching = [tuple(pair) for pair in constants["poaching_shares"]]
         self._start = np.array(constants["initial_ages"])
@@ -36,11 +37,13 @@ class SpeciesNumpy(gymnasium.Env[np.ndarray, int]):
         self._ages, self._otters, self._year = self._start, float(self.constants["initial_otters"]), 0
         return self._observe(), {}
 
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
         random = self.np_random.random
         self._ages, self._otters, density = self.year(self._ages, self._otters, int(action), random(), random())
         self._year += 1
-        reward = self._otters / self._capacity + density
+        reward: Any = self._otters / self._capacity + density
+        if self._vector:
+            reward = np.array([self._otters / self._capacity, density], np.float32)
         return self._observe(), reward, False, self._year >= self.constants["episode_steps"], {}
 
     def year(

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from rich.console import Console
 
 from evenhand.envs.species import Species, SpeciesState
 
@@ -23,6 +24,7 @@ import fairness
 import learning
 import learning_cases
 import learning_page
+import morl
 from species_numpy import SpeciesNumpy
 
 
@@ -199,6 +201,7 @@ def results(ratio: float, ours: list[float]) -> dict[str, Any]:
             "repeats": 3,
             "species": rows,
             "cartpole": [],
+            "mountaincar": [],
             "seeds": seeds | {"cached_two": 30.0, "first_two": 15.0, "cached_one": 55.0, "first_one": 27.5},
             "starting": [{"env": "species", "algo": "ppo", "welfare": "utilitarian"} | start],
         },
@@ -225,6 +228,60 @@ def test_the_page_says_first_where_we_fall_short() -> None:
     assert "slower: 0.50 ×" in learning_page.page(results(0.5, [9.0, 10.0, 11.0]))
 
 
+def test_all_take_turns_on_problems_that_they_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours a hundred times as fast as all others; SBX has no A2C, and only MORL-Baselines needs several users."""
+    asked: list[tuple[str, str, str]] = []
+
+    def run(side: str, case: dict[str, Any], cache: str | None = None) -> dict[str, float]:
+        asked.append((side, case["algo"], case["welfare"]))
+        cpu = case["steps"] / (1e5 if side == "evenhand" else 1e3)
+        facts = {"steps": case["steps"], "cpu": cpu, "wall": cpu, "memory": 300.0, "taken": 1000, "before": 5.0}
+        return facts | {"start_wall": 4.0, "start_cpu": 4.0, "compile": 2.0 if side in ("evenhand", "sbx") else 0.0}
+
+    monkeypatch.setattr(learning, "run", run)
+    rows = learning.throughput("mo-mountaincar-v0", 2, 0.1, "cache", Console(quiet=True))
+    once = [("evenhand", "utilitarian"), ("sb3", "utilitarian"), ("evenhand", "ggf")]
+    once += [(name, "utilitarian") for name in ("sbx", "cleanrl", "morl")]
+    assert [(side, welfare) for side, algo, welfare in asked if algo == "ppo"] == 2 * once
+    assert {side for side, algo, _ in asked if algo == "a2c"} == {"evenhand", "sb3", "cleanrl"}
+    assert all(row["ratio"] == pytest.approx(100) for row in rows if "ratio" in row)
+    [ours] = [row for row in rows if row.get("who") == "utilitarian" and row["algo"] == "ppo"]
+    assert ours["total"] == pytest.approx(5 + (500_000 - 1000) / 1e5)
+    asked.clear()
+    learning.throughput("CartPole-v1", 1, 0.1, "cache", Console(quiet=True))
+    assert {side for side, algo, _ in asked if algo == "ppo"} == {"evenhand", "sb3", "sbx", "cleanrl"}
+    told = [" ".join(line) for line in learning_page.everyone_table(rows)]
+    assert any(line.startswith("PPO, SBX 1,000 100.0 × 100.0 – 100.0 2.0 4.0") for line in told)
+
+
+def test_the_page_beside_morl_baselines_says_who_is_ahead() -> None:
+    mine, even, other = [[3.0, 3.0]] * 3, [[3.0, 2.0], [3.0, 4.0], [3.0, 3.0]], [[1.0, 3.0]] * 3
+    found = {"evenhand": mine, "evenhand, NLMOPPO's settings": even, "nlmoppo": other, "eupg": [[4.0, 4.0]] * 3}
+    said = morl.page({"deep-sea-treasure-v0": {"steps": 1000, "seeds": 3, "returns": found}})
+    assert "Not measured yet: resource-gathering-v0" in said
+    assert "| evenhand | 3.000 | 3.000 … 3.000 |  | 3, 3 |" in said
+    assert "| NLMOPPO | 1.667 | 1.667 … 1.667 | ahead | 1, 3 |" in said
+    assert "| EUPG | 4.000 | 4.000 … 4.000 | **behind** | 4, 4 |" in said
+    assert "| level |" in said
+
+
+def test_everyone_stands_beside_the_right_one_of_ours() -> None:
+    """Of three peers one is faster, which is said first."""
+    speed = {"ours": 1e4, "theirs": 2e4, "least": 0.4, "most": 0.6, "wall_ratio": 0.5}
+    facts = {"speed": 2e4, "compile": 0.0, "start": 3.0, "total": 30.0, "total_again": 28.0, "memory": 300.0}
+    env = {"env": "species", "algo": "ppo"}
+    rows = [env | {"peer": "sbx", "ratio": 0.5} | speed, env | {"peer": "morl", "ratio": 20.0} | speed]
+    rows += [env | {"who": who} | facts for who in ("utilitarian", "sbx", "morl")]
+    found = results(20.0, [9.0, 10.0, 11.0])
+    found["speed"]["species"] += rows
+    found["speed"]["seeds"]["others"] = {"sbx": 20.0}
+    said = learning_page.page(found)
+    assert said.index("PPO on species is slower than SBX's: 0.50 ×.") < said.index("## Speed")
+    assert "| PPO, evenhand | 20,000 |  |  | – | 3.0 | 30 | 28 | 300 |" in said
+    assert "| PPO, MORL-Baselines | 20,000 | 20.0 × | 0.4 – 0.6 | – | 3.0 | 30 | 28 | 300 |" in said
+    assert "| beside SBX | 1.0 | – | – | – | 20 | 20.0 × |" in said
+
+
 def test_what_was_not_measured_is_said_first() -> None:
     both = results(20.0, [9.0, 10.0, 11.0])
     half = learning_page.page({"speed": both["speed"]})
@@ -232,7 +289,7 @@ def test_what_was_not_measured_is_said_first() -> None:
     assert half.endswith("## Quality\n\nNot measured yet.\n")
     del both["speed"]["seeds"]
     assert "### Many seeds on two cores\n\nNot measured yet." in learning_page.page(both)
-    assert "nothing can be said: species, cartpole, seeds, starting." in learning_page.page(
+    assert "nothing can be said: species, cartpole, mountaincar, seeds, starting." in learning_page.page(
         {"quality": both["quality"]}
     )
 

@@ -44,7 +44,7 @@ def env() -> HostEnv:
 
 def kill(environments: VectorEnv, number: int) -> None:
     """Kill the process of one environment, and wait until it is dead."""
-    process = environments._stepping._workers[number].process  # type: ignore[attr-defined]
+    process = environments._stepping._workers[number].remote.process  # type: ignore[attr-defined]
     os.kill(process.pid, signal.SIGKILL)
     process.join(30)
     assert not process.is_alive()
@@ -83,7 +83,7 @@ class TestProcesses:
         assert env.one_per_process
         with VectorEnv(env, 3, 7) as together:
             workers = together._stepping._workers  # type: ignore[attr-defined]
-            assert len({worker.process.pid for worker in workers} - {os.getpid()}) == 3
+            assert len({worker.remote.process.pid for worker in workers} - {os.getpid()}) == 3
             seen = [together.reset()]
             for actions in ([0, 1, 2], [3, 1, 0], [3, 3, 3]):
                 step = together.step(actions)

@@ -245,7 +245,7 @@ class TestWorkers:
             before = environments.reset()
             for _ in range(3):
                 before = environments.step(np.ones(4, int)).observation
-            victim = environments._stepping._workers[1].process.pid  # type: ignore[attr-defined]
+            victim = environments._stepping._workers[1].remote.process.pid  # type: ignore[attr-defined]
             os.kill(victim, signal.SIGKILL)
             while Path(f"/proc/{victim}/stat").exists() and " Z " not in Path(f"/proc/{victim}/stat").read_text():
                 time.sleep(0.01)
@@ -281,7 +281,7 @@ class TestWorkers:
     def test_workers_hear_no_interrupt(self) -> None:
         with VectorEnv(HostEnv.of(faulty_envs.Sound), 2, 0, workers=1) as environments:
             environments.reset()
-            process = environments._stepping._workers[0].process  # type: ignore[attr-defined]
+            process = environments._stepping._workers[0].remote.process  # type: ignore[attr-defined]
             os.kill(process.pid, signal.SIGINT)
             assert not environments.step([0, 0]).truncated.any()
             assert process.is_alive()
@@ -289,14 +289,14 @@ class TestWorkers:
     def test_closing_ends_the_processes(self) -> None:
         environments = VectorEnv(HostEnv.of(faulty_envs.Sound), 2, 0, workers=2)
         environments.reset()
-        workers = [worker.process.pid for worker in environments._stepping._workers]  # type: ignore[attr-defined]
+        workers = [worker.remote.process.pid for worker in environments._stepping._workers]  # type: ignore[attr-defined]
         environments.close()
         assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
 
     def test_forgetting_to_close_ends_the_processes_too(self) -> None:
         environments = VectorEnv(HostEnv.of(faulty_envs.Sound), 1, 0, workers=1)
         environments.reset()
-        worker = environments._stepping._workers[0].process.pid  # type: ignore[attr-defined]
+        worker = environments._stepping._workers[0].remote.process.pid  # type: ignore[attr-defined]
         del environments
         assert not Path(f"/proc/{worker}").exists()
 
@@ -315,7 +315,7 @@ SCRIPT = """
     def run():
         environments = VectorEnv(HostEnv.of(faulty_envs.{env}), 2, 0, workers=2)
         environments.reset()
-        print(*[worker.process.pid for worker in environments._stepping._workers], flush=True)
+        print(*[worker.remote.process.pid for worker in environments._stepping._workers], flush=True)
         {then}
 
     {guard}run()

@@ -21,7 +21,7 @@ from evenhand.agents.distributions import to_environment
 from evenhand.agents.problem import Problem
 from evenhand.envs.core import PureEnv
 from evenhand.envs.host import HostEnv
-from evenhand.envs.vector import VectorEnv
+from evenhand.envs.vector import Start, VectorEnv
 from evenhand.types import Actions, PRNGKey, Transitions
 from evenhand.welfare import GGF, Utilitarian, Welfare
 
@@ -209,11 +209,13 @@ class CompiledLoop:
 class HostLoop:
     """Training on any Gymnasium environment; only acting and learning are compiled.
 
-    workers: processes that step the environments; 0 steps them here.
+    workers: processes that step the environments; 0 steps them here. start: what starts these (see `VectorEnv`).
     """
 
-    def __init__(self, env: HostEnv, task: Task, workers: int = 0, warn: Any = None) -> None:
-        self.env, self.task, self._workers, self._warn = env, task, workers, warn
+    def __init__(
+        self, env: HostEnv, task: Task, workers: int = 0, warn: Any = None, start: Start | None = None
+    ) -> None:
+        self.env, self.task, self._workers, self._warn, self._start = env, task, workers, warn, start
         self._envs: VectorEnv | None = None
         self._rollout: Transitions | None = None
         self._explore = jax.jit(self._explored)
@@ -251,7 +253,7 @@ class HostLoop:
 
     def _begun_anew(self, seed: int) -> Float[np.ndarray, "N O"]:
         self.close()
-        self._envs = VectorEnv(self.env, self.task.config.envs, seed, self._workers, self._warn)
+        self._envs = VectorEnv(self.env, self.task.config.envs, seed, self._workers, self._warn, self._start)
         return self._envs.reset()
 
     def resumed(self, state: LoopState) -> LoopState:
@@ -327,9 +329,11 @@ def _three_keys(key: PRNGKey) -> Key[Array, "3"]:
     return jax.random.split(key, 3)
 
 
-def loop_for(env: PureEnv | HostEnv, task: Task, workers: int = 0, warn: Any = None) -> Loop:
+def loop_for(
+    env: PureEnv | HostEnv, task: Task, workers: int = 0, warn: Any = None, start: Start | None = None
+) -> Loop:
     """The loop that fits the environment."""
-    return HostLoop(env, task, workers, warn) if isinstance(env, HostEnv) else CompiledLoop(env, task)
+    return HostLoop(env, task, workers, warn, start) if isinstance(env, HostEnv) else CompiledLoop(env, task)
 
 
 def random_key(seed: int) -> PRNGKey:

@@ -11,6 +11,9 @@ from jaxtyping import Array, Bool, Float
 from evenhand.agents.config import Common
 from evenhand.types import Transitions
 
+LIMIT = 10.0
+"""Where normalised observations are cut off."""
+
 
 class Running(NamedTuple):
     """Mean and variance, entry by entry, of all that was seen."""
@@ -40,10 +43,10 @@ def seen(running: Running, batch: Float[Array, "B n"]) -> Running:
 
 
 def normalised(running: Running, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-    """(x − mean) / deviation, cut off at ± 10."""
+    """(x − mean) / deviation, cut off at ± LIMIT."""
     scale = jax.lax.rsqrt(running.variance + 1e-8)
     mean, scale = (jnp.broadcast_to(y, x.shape) for y in (running.mean, scale))
-    return jnp.clip((x - mean) * scale, -10.0, 10.0)
+    return jnp.clip((x - mean) * scale, -LIMIT, LIMIT)
 
 
 class RewardScale(NamedTuple):

@@ -36,7 +36,7 @@ class Doctor:
         sumo      the simulator of the traffic lights: a junction is simulated for a moment
         emulated  the data centre's network on real queues: a small one is made and used
         mo        the environments of MO-Gymnasium
-        ray       several machines; nothing of evenhand uses it yet
+        ray       studies on several machines: a cluster of this one is started, and something is done on it
         chromium  a browser for pages of results; any other will do
 
     The exit code is 0; with names it is 1 if one of them cannot be run.
@@ -126,22 +126,32 @@ def _emulated() -> Finding:
     )
 
 
-def _package(title: str, package: str, module: str, extra: str, use: str) -> Finding:
-    if importlib.util.find_spec(module) is None:
-        return Finding("warning", title, f"not installed; {use} {extra}".strip())
-    tried = _python(f"import {module}")
+def _mo() -> Finding:
+    title, package = "MO-Gymnasium", "mo-gymnasium"
+    if importlib.util.find_spec("mo_gymnasium") is None:
+        return Finding("warning", title, "not installed; pip install 'evenhand[mo]' brings its environments.")
+    tried = _python("import mo_gymnasium")
     if tried.returncode:
         return Finding("error", title, f"{package} is installed but cannot be imported: {_last(tried)}")
     return Finding("fine", title, f"{package} {importlib.metadata.version(package)} is installed.")
 
 
-def _mo() -> Finding:
-    use = "pip install 'evenhand[mo]' brings its environments."
-    return _package("MO-Gymnasium", "mo-gymnasium", "mo_gymnasium", "", use)
+RAY = """
+from evenhand.runs.ray_cluster import connected
+with connected(None, 1):
+    import ray
+    print(ray.get(ray.remote(abs).remote(-1)), ray.__version__)
+"""
 
 
 def _ray() -> Finding:
-    return _package("Ray", "ray", "ray", "", "nothing of evenhand uses it yet, so that nothing is to be done.")
+    title = "Ray"
+    if importlib.util.find_spec("ray") is None:
+        return Finding("warning", title, "not installed; pip install 'evenhand[ray]' lets studies use many machines.")
+    tried = _python(RAY)
+    if tried.returncode:
+        return Finding("error", title, f"it is installed but does not start: {_last(tried)}")
+    return Finding("fine", title, f"Ray {tried.stdout.split()[-1]} starts, and does what it is asked to.")
 
 
 def _chromium() -> Finding:

@@ -18,7 +18,10 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from evenhand.errors import InputError
 from evenhand.report.learning import facts_table
-from evenhand.runs.training import Run
+from evenhand.runs.ray_cluster import OnRay, connected
+from evenhand.runs.settings import check_name
+from evenhand.runs.study import ThisMachine
+from evenhand.runs.training import CHECKPOINT_SECONDS, Run
 
 REFUSED, INTERRUPTED, FAILED = 2, 130, 1
 """Exit codes."""
@@ -42,6 +45,8 @@ Environment = Annotated[Positional[str], arg(metavar="ENV")]
 RunPath = Annotated[Positional[Path], arg(metavar="RUN")]
 PictureFile = Annotated[Path | None, optional(Path, "FILE"), arg(aliases=["-p"]), NO_HINT]
 Assignments = Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE"), NO_HINT]
+ExecutorName = Annotated[str, arg(metavar="NAME")]
+Address = Annotated[str | None, optional(str, "HOST:PORT"), NO_HINT]
 OutputFile = Annotated[Path | None, optional(Path, "FILE"), arg(aliases=["-o"]), NO_HINT]
 
 
@@ -120,6 +125,31 @@ def check_not_negative(option: str, number: int) -> None:
         raise InputError(f"{option} must not be negative, not {number}.")
 
 
+def check_executor(name: str, address: str | None, jobs: int | None) -> None:
+    """Refuse what does not go together."""
+    check_name("executor", name, ("local", "ray"))
+    if address is not None and name != "ray":
+        raise InputError("--address is that of a Ray cluster: add --executor ray.")
+    if address is not None and jobs is not None:
+        raise InputError("--jobs is for this machine: a cluster has as many processes as it has CPUs.")
+
+
+@contextmanager
+def executor_of(
+    name: str, address: str | None, jobs: int | None, checkpoint_seconds: float = CHECKPOINT_SECONDS
+) -> Iterator[ThisMachine | OnRay]:
+    """What does the cells of a study, connected to other machines where it needs them; to be made before JAX is used.
+
+    Ray starts a cluster by forking, which JAX's threads would not survive.
+    """
+    check_executor(name, address, jobs)
+    if name == "local":
+        yield ThisMachine(jobs, checkpoint_seconds)
+    else:
+        with connected(address, jobs):
+            yield OnRay(checkpoint_seconds)
+
+
 def check_picture(path: Path | None, option: str, endings: Sequence[str]) -> None:
     """Refuse, before any work, a picture that could not be written after it."""
     if path is None:
@@ -184,6 +214,9 @@ def show(
         console.print(event, soft_wrap=True)
 
 
+_WITHOUT_EFFECT = ("plan", "jobs", "executor", "address", "checkpoint_seconds")  # on results
+
+
 def command_line(command: str, asked: Any) -> str:
     """The command that asks for the same results."""
     words = ["evenhand", command]
@@ -193,7 +226,7 @@ def command_line(command: str, asked: Any) -> str:
             words.append(str(value))
         elif field.name == "parts":
             words += value
-        elif value != field.default and field.name not in ("plan", "jobs", "checkpoint_seconds"):
+        elif value != field.default and field.name not in _WITHOUT_EFFECT:
             option = {"changes": "set", "arguments": "env"}.get(field.name, field.name)
             words += [f"--{option}", *(value if isinstance(value, tuple) else [str(value)])]
     return shlex.join(words)

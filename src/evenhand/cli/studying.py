@@ -16,14 +16,17 @@ from evenhand.cli.shared import (
     FAILED,
     INTERRUPTED,
     NO_HINT,
+    Address,
     Assignments,
     Environment,
+    ExecutorName,
     Flag,
     OptionalWhole,
     Whole,
     assignments,
     check_positive,
     command_line,
+    executor_of,
     optional,
     say,
 )
@@ -33,6 +36,7 @@ from evenhand.report.claims import Claim, Comparison, Higher, Lower
 from evenhand.report.study import Study, claims_table
 from evenhand.runs.checkpoint import write_atomically
 from evenhand.runs.folder import safe_name
+from evenhand.runs.ray_cluster import OnRay
 from evenhand.runs.settings import ALGORITHMS, check_name
 from evenhand.runs.study import (
     FIRST_SEED,
@@ -76,6 +80,9 @@ class StudyCommand:
 
     Everything that was done is kept by what it is, so that the same command goes on after Ctrl-C or
     a kill, and one with more seeds or algorithms does only what is new.
+
+    On many machines (docs/cluster.md; pip install 'evenhand[ray]'), into the same folder and with the same numbers:
+        evenhand study species --seeds 50 --executor ray --address auto
     """
 
     env: Environment
@@ -104,6 +111,10 @@ class StudyCommand:
     """The folder of the study; by default one in studies/."""
     jobs: OptionalWhole = None
     """Processes; by default one for each core."""
+    executor: ExecutorName = "local"
+    """local: processes of this machine; ray: a Ray cluster."""
+    address: Address = None
+    """The Ray cluster, or auto for the one that this machine is part of; by default one is started here."""
     checkpoint_seconds: Annotated[float, arg(metavar="SECONDS")] = CHECKPOINT_SECONDS
     """The time between checkpoints: the most that a kill can cost."""
     plan: Flag = False
@@ -120,9 +131,11 @@ class Reproduce:
         evenhand reproduce --plan
         evenhand reproduce species theory
         evenhand reproduce --scale paper -o paper
+        evenhand reproduce --scale paper -o paper --executor ray --address auto
 
     --scale quick fits in about 20 minutes for each part on two cores; --scale paper has 50 seeds for species
-    and traffic, 20 for the data centre, and trains as long as the paper: it is meant for a cluster.
+    and traffic, 20 for the data centre, and trains as long as the paper: it is meant for a cluster
+    (docs/cluster.md; pip install 'evenhand[ray]'), and can be begun here and continued there.
 
     What was done is kept, so that the same command goes on after Ctrl-C or a kill. Verdicts: holds, does
     not hold, undecided at this scale. The page of each part says how they came about.
@@ -142,6 +155,10 @@ class Reproduce:
     """Where everything goes, a folder for each part."""
     jobs: OptionalWhole = None
     """Processes; by default one for each core."""
+    executor: ExecutorName = "local"
+    """local: processes of this machine; ray: a Ray cluster."""
+    address: Address = None
+    """The Ray cluster, or auto for the one that this machine is part of; by default one is started here."""
     plan: Flag = False
     """Only show what would be done, and about how long it would take."""
 
@@ -151,10 +168,10 @@ class Reproduce:
 
 def run_study(asked: StudyCommand) -> int:
     """Check everything, show the plan, do what is missing, and write the page."""
-    study = asked_study(asked)
     folder = asked.output or Path("studies") / safe_name(asked.env)
-    executor = ThisMachine(asked.jobs, asked.checkpoint_seconds)
-    return _carried_out([(study, folder)], executor, asked.plan, [], command_line("study", asked))
+    with executor_of(asked.executor, asked.address, asked.jobs, asked.checkpoint_seconds) as executor:
+        study = asked_study(asked)
+        return _carried_out([(study, folder)], executor, asked.plan, [], command_line("study", asked))
 
 
 def asked_study(asked: StudyCommand) -> Study:
@@ -289,15 +306,17 @@ def run_reproduce(asked: Reproduce) -> int:
     for name in ("seeds", "steps", "jobs"):
         if getattr(asked, name) is not None:
             check_positive(f"--{name}", getattr(asked, name))
-    studies = [
-        (plan(part, asked.scale, asked.seeds, asked.steps, asked.preset), asked.output / part)
-        for part in parts
-        if part != THEORY
-    ]
     other = [f"{name} = {getattr(asked, name):,}" for name in ("seeds", "steps") if getattr(asked, name) is not None]
     notes = [f"Scale: {asked.scale}{', but with ' if other else ''}{' and '.join(other)}."]
     line = command_line("reproduce", asked)
-    code = _carried_out(studies, ThisMachine(asked.jobs), asked.plan, notes, line) if studies else 0
+    learnt, code = [part for part in parts if part != THEORY], 0
+    if learnt:
+        with executor_of(asked.executor, asked.address, asked.jobs) as executor:
+            studies = [
+                (plan(part, asked.scale, asked.seeds, asked.steps, asked.preset), asked.output / part)
+                for part in learnt
+            ]
+            code = _carried_out(studies, executor, asked.plan, notes, line)
     if code or asked.plan:
         return code
     if THEORY in parts:
@@ -329,7 +348,11 @@ def _overview(root: Path) -> None:
 
 
 def _carried_out(
-    studies: Sequence[tuple[Study, Path]], executor: ThisMachine, only_plan: bool, notes: Sequence[str], line: str
+    studies: Sequence[tuple[Study, Path]],
+    executor: ThisMachine | OnRay,
+    only_plan: bool,
+    notes: Sequence[str],
+    line: str,
 ) -> int:
     """Plan, do and publish studies, one after another. line: the command that does it again."""
     planned = [(study, folder, [cell for e in study.experiments for cell in cells_of(e)]) for study, folder in studies]
@@ -359,7 +382,7 @@ def _carried_out(
     return code
 
 
-def _watched(cells: Sequence[Cell], folder: Path, executor: ThisMachine) -> list[tuple[Cell, str]]:
+def _watched(cells: Sequence[Cell], folder: Path, executor: ThisMachine | OnRay) -> list[tuple[Cell, str]]:
     """Do the cells, with a live table of how far they have come."""
     several = len({cell.experiment for cell in cells}) > 1
 
@@ -381,12 +404,9 @@ def _watched(cells: Sequence[Cell], folder: Path, executor: ThisMachine) -> list
         )
 
 
-def _plan(study: Study, cells: Sequence[Cell], folder: Path, executor: ThisMachine) -> list[str]:
+def _plan(study: Study, cells: Sequence[Cell], folder: Path, executor: ThisMachine | OnRay) -> list[str]:
     """What will be done, in a few lines."""
-    from evenhand.runs.pool import cores
-
-    missing = missing_of(cells, folder)
-    jobs = executor.jobs or cores()
+    missing, jobs = missing_of(cells, folder), executor.processes
     learning = [cell for cell in cells if cell.learns]
     said = [f"{study.title}:"]
     for experiment in study.experiments:

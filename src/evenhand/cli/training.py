@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
@@ -14,14 +16,17 @@ from evenhand import report
 from evenhand.cli.shared import (
     INTERRUPTED,
     NO_HINT,
+    Address,
     Assignments,
     Environment,
+    ExecutorName,
     Flag,
     OptionalWhole,
     RunPath,
     WelfareText,
     Whole,
     assignments,
+    check_executor,
     check_positive,
     optional,
     show,
@@ -30,7 +35,11 @@ from evenhand.cli.shared import (
 from evenhand.errors import InputError
 from evenhand.report import judging
 from evenhand.runs.folder import RunFolder, new_run_path
+from evenhand.runs.ray_cluster import OnMachines, connected
 from evenhand.runs.training import Run
+
+if TYPE_CHECKING:
+    from evenhand.envs.vector import Start
 
 # JAX is imported where it is used: help and refusals should not wait for it.
 
@@ -44,6 +53,7 @@ class Train:
         evenhand train species --env response=strong --welfare ggf:10 --seeds 0,3,7
         evenhand train CartPole-v1 --steps 1e5 --set learning_rate=1e-3 hidden=[32,32]
         evenhand train deep-sea-treasure-v0 --algo dqn -o runs/treasure
+        evenhand train traffic --executor ray --address auto   # SUMO on many machines: docs/cluster.md
 
     ENV is one of ours (evenhand list), a name registered with Gymnasium or MO-Gymnasium,
     or module:name, to import the module that registers it first.
@@ -79,6 +89,10 @@ class Train:
     """Seeds trained at the same time; by default one for each core."""
     workers: Whole = 0
     """Processes that step each seed's environments, where these are slow (a simulator)."""
+    executor: ExecutorName = "local"
+    """Where these processes are, local or ray: on the machines of a Ray cluster, feeding one learner here."""
+    address: Address = None
+    """The Ray cluster, or auto for the one that this machine is part of; by default one is started here."""
     episodes: Whole = 50
     """Test episodes for each seed after training; 0 for none."""
     checkpoint_seconds: Annotated[float, arg(metavar="SECONDS")] = 30.0
@@ -101,19 +115,28 @@ class Resume:
     """The folder of the run."""
     jobs: OptionalWhole = None
     """Seeds trained at the same time; by default one for each core."""
+    executor: ExecutorName = "local"
+    """Where environments are stepped, as for train."""
+    address: Address = None
+    """The Ray cluster, as for train."""
     json: Flag = False
     """Print one JSON object, and nothing else, for programs."""
 
 
 def run_train(asked: Train) -> int:
     """Check everything, say what will be done, and do it."""
-    from evenhand.runs import training
-
     _check_jobs(asked.jobs)
     if asked.steps is not None:
         check_positive("--steps", asked.steps)
     if not asked.checkpoint_seconds >= 0:
         raise InputError(f"--checkpoint-seconds must not be negative, not {asked.checkpoint_seconds:g}.")
+    with _starting(asked) as start:
+        return _trained(asked, start)
+
+
+def _trained(asked: Train, start: Start | None) -> int:
+    from evenhand.runs import training
+
     request, _ = training.checked_request(
         asked.env,
         algo=asked.algo,
@@ -127,26 +150,54 @@ def run_train(asked: Train) -> int:
         workers=asked.workers,
         episodes=asked.episodes,
     )
+    _check_stepped(request, start)
     path = asked.output or new_run_path(request["name"], asked.algo, request["welfare"])
     run = Run(RunFolder.create(path, request))
     for line in _plan(run):
         print(line, file=sys.stderr if asked.json else sys.stdout)
-    return _go_on(run, asked.jobs, asked.json, asked.checkpoint_seconds)
+    return _go_on(run, asked.jobs, asked.json, asked.checkpoint_seconds, start)
 
 
 def run_resume(asked: Resume) -> int:
     """Train what is left."""
     _check_jobs(asked.jobs)
-    run = Run(RunFolder.open(asked.run))
-    if all(run.complete(seed) for seed in run.seeds):
-        print(f"{asked.run} is finished: nothing is left to do.", file=sys.stderr if asked.json else sys.stdout)
-    return _go_on(run, asked.jobs, asked.json)
+    with _starting(asked) as start:
+        run = Run(RunFolder.open(asked.run))
+        _check_stepped(run.request, start)
+        if all(run.complete(seed) for seed in run.seeds):
+            print(f"{asked.run} is finished: nothing is left to do.", file=sys.stderr if asked.json else sys.stdout)
+        return _go_on(run, asked.jobs, asked.json, start=start)
 
 
-def _go_on(run: Run, jobs: int | None, json: bool, checkpoint_seconds: float = 30.0) -> int:
+@contextmanager
+def _starting(asked: Train | Resume) -> Iterator[Start | None]:
+    """What starts worker processes of environments elsewhere, before JAX is used; None where they are to be here."""
+    check_executor(asked.executor, asked.address, asked.jobs)
+    if asked.executor == "local":
+        yield None
+    else:
+        with connected(asked.address, asked.jobs):
+            yield OnMachines
+
+
+def _check_stepped(request: Mapping[str, Any], start: Start | None) -> None:
+    """Refuse other machines for environments that are a part of the compiled program."""
+    if start is None:
+        return
+    from evenhand.envs import resolve
+    from evenhand.envs.host import HostEnv
+
+    if not isinstance(resolve(request["env"], request["arguments"] | request["training"]), HostEnv):
+        raise InputError(
+            f"{request['name']} is compiled, and trains fastest on one machine; to spread seeds over several, use "
+            f"evenhand study {request['name']} --executor ray."
+        )
+
+
+def _go_on(run: Run, jobs: int | None, json: bool, checkpoint_seconds: float = 30.0, start: Start | None = None) -> int:
     folder = shlex.quote(str(run.path))
     try:
-        run.go_on(jobs=jobs, checkpoint_seconds=checkpoint_seconds)
+        run.go_on(jobs=jobs, checkpoint_seconds=checkpoint_seconds, start=start)
     except KeyboardInterrupt:
         print(f"evenhand: {_how_far(run)}; go on with: evenhand resume {folder}", file=sys.stderr)
         return INTERRUPTED

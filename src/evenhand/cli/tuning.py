@@ -13,21 +13,24 @@ from evenhand import report
 from evenhand.cli.shared import (
     INTERRUPTED,
     NO_HINT,
+    Address,
     Assignments,
     Environment,
+    ExecutorName,
     OptionalWhole,
     WelfareText,
     Whole,
     assignments,
     check_positive,
     command_line,
+    executor_of,
     optional,
 )
 from evenhand.progress import StudyProgress
 from evenhand.runs import search
 from evenhand.runs.folder import safe_name
 from evenhand.runs.settings import check_name
-from evenhand.runs.study import ThisMachine
+from evenhand.runs.study import Executor
 
 # JAX is imported where it is used: help and refusals should not wait for it.
 
@@ -74,6 +77,10 @@ class Tune:
     """The folder of the search; by default one in searches/."""
     jobs: OptionalWhole = None
     """Processes; by default one for each core."""
+    executor: ExecutorName = "local"
+    """local: processes of this machine; ray: a Ray cluster, for the seeds of each trial (docs/cluster.md)."""
+    address: Address = None
+    """The Ray cluster, or auto for the one that this machine is part of; by default one is started here."""
 
 
 def run_tune(asked: Tune) -> int:
@@ -95,6 +102,11 @@ def run_tune(asked: Tune) -> int:
         assignments("--training", asked.training),
     )
     folder = asked.output or Path("searches") / safe_name(f"{asked.env}-{asked.algo}-{asked.welfare}")
+    with executor_of(asked.executor, asked.address, asked.jobs) as executor:
+        return _search(asked, wanted, folder, executor)
+
+
+def _search(asked: Tune, wanted: search.Search, folder: Path, executor: Executor) -> int:
     done = search.check(wanted, folder)
     left = max(0, asked.trials - len(done))
     print(f"{asked.trials} trials × {asked.seeds} seeds, {len(done)} trials done already; in {folder}", flush=True)
@@ -111,7 +123,7 @@ def run_tune(asked: Tune) -> int:
             def of_trial(number: int) -> Any:
                 return lambda content: table.update(method, f"trial {number}, seed {content['cell'].seed}", content)
 
-            done = search.carry_on(wanted, folder, asked.trials, ThisMachine(asked.jobs), of_trial, table.say, told)
+            done = search.carry_on(wanted, folder, asked.trials, executor, of_trial, table.say, told)
     except KeyboardInterrupt:
         print("evenhand: stopped; the same command goes on.", file=sys.stderr)
         return INTERRUPTED

@@ -477,10 +477,14 @@ def _send_infos(answers: Any, infos: list[dict[str, Any]]) -> None:
     tell(answers, MORE)
     try:
         message = ForkingPickler.dumps(infos)
-    except Exception:  # someone else's objects: leave those out that cannot be sent
-        kept = [{key: value for key, value in info.items() if _can_be_sent(value)} for info in infos]
-        message = ForkingPickler.dumps(kept)
+    except Exception:
+        message = ForkingPickler.dumps(sendable(infos))
     answers.send_bytes(message)  # this is all that `send` does
+
+
+def sendable(infos: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Infos hold someone else's objects: those that cannot be sent to another process are left out."""
+    return [{key: value for key, value in info.items() if _can_be_sent(value)} for info in infos]
 
 
 def _can_be_sent(value: Any) -> bool:

@@ -21,6 +21,7 @@ from evenhand.envs.stepping import (
     RESET,
     STEP,
     Buffers,
+    Conversions,
     EnvironmentFailed,
     Layout,
     Seeds,
@@ -60,10 +61,18 @@ class VectorEnv:
         k spawns k processes that share them. For the same seed both give the same numbers. An environment of which a
         process can hold only one always has one of its own, whatever is asked; so have several in real time.
     warn: what to do with a sentence about a worker process that had to be restarted; by default it is logged.
+    start: what starts a worker process, by default on this machine. With it there are worker processes in any case, one
+        for each environment if `workers` is 0.
     """
 
     def __init__(
-        self, env: HostEnv, N: int, seed: int, workers: int = 0, warn: Callable[[str], None] | None = None
+        self,
+        env: HostEnv,
+        N: int,
+        seed: int,
+        workers: int = 0,
+        warn: Callable[[str], None] | None = None,
+        start: Start | None = None,
     ) -> None:
         if N < 1 or workers < 0 or seed < 0:
             raise InputError(f"N must be at least 1, seed and workers at least 0, not {N}, {seed} and {workers}.")
@@ -73,12 +82,12 @@ class VectorEnv:
         shape, dtype = ((actions.n,), "float32") if isinstance(actions, Box) else ((), "int64")
         layout = Layout(N, env.observation_space.n, env.D, shape, dtype)
         self._stepping: _Stepping
-        if env.one_per_process or (env.real_time and N > 1):
+        if env.one_per_process or (env.real_time and N > 1) or (start is not None and not workers):
             workers = N
         if workers:
             env.check_picklable()
             warn = warn or logging.getLogger("evenhand").warning
-            self._stepping = _Workers(env, layout, seed, min(workers, N), warn)
+            self._stepping = _Workers(env, layout, seed, min(workers, N), warn, start or _Process)
         else:
             self._stepping = _Here(env, layout, seed)
         buffers = self._stepping.buffers
@@ -143,14 +152,32 @@ class _Here:
         self.reset, self.step, self.close = stepper.reset, stepper.step, stepper.close
 
 
+class Remote(Protocol):
+    """A process that steps some of the environments, as seen from here."""
+
+    def tell(self, command: bytes) -> None:
+        """Have it `RESET` or `STEP` its rows; that it has died is noticed when it does not answer."""
+
+    def hear(self) -> Any:
+        """Wait until it has; the infos of episodes that ended. Raises what it raised, or EOFError if it has died."""
+
+    def hang_up(self) -> None:
+        """Have it close its environments and leave."""
+
+    def end(self) -> str:
+        """Wait until it has left, and say how."""
+
+
+Start = Callable[[Conversions, Layout, Any, list[Seeds]], Remote]
+"""Starts a process for the environments with these seeds, whose rows lie in a piece of memory with that layout."""
+
+
 class _Worker:
-    """One process and the rows it is responsible for."""
+    """The rows that one process after another is responsible for."""
 
     def __init__(self, start: int, stop: int) -> None:
         self.rows = slice(start, stop)
-        self.process: Any = None
-        self.commands: Any = None
-        self.answers: Any = None
+        self.remote: Any = None
         self.generation = -1
         self.restarts_in_a_row = 0
         self.steps_since_restart = 0
@@ -158,16 +185,13 @@ class _Worker:
 
 
 class _Workers:
-    """Spawned processes, each with some of the environments; numbers go through shared memory, signals through pipes.
+    """Processes, each with some of the environments; those that die are replaced."""
 
-    Processes are never forked: JAX's threads would not survive it. The memory belongs to a file without a name, so that
-    the system frees it whichever process is killed; and a worker leaves when the pipe from its parent breaks.
-    """
-
-    def __init__(self, env: HostEnv, layout: Layout, seed: int, count: int, warn: Callable[[str], None]) -> None:
-        self._context = multiprocessing.get_context("spawn")
-        self._env, self._layout, self._seed, self._warn = env, layout, seed, warn
-        self._memory = self._context.RawArray(ctypes.c_byte, layout.size)
+    def __init__(
+        self, env: HostEnv, layout: Layout, seed: int, count: int, warn: Callable[[str], None], start: Start
+    ) -> None:
+        self._env, self._layout, self._seed, self._warn, self._start_one = env, layout, seed, warn, start
+        self._memory = multiprocessing.get_context("spawn").RawArray(ctypes.c_byte, layout.size)
         self.buffers = layout.over(self._memory)
         self._previous = np.zeros_like(self.buffers.observation)
         bounds = [layout.N * k // count for k in range(count + 1)]
@@ -181,7 +205,7 @@ class _Workers:
 
     def reset(self) -> None:
         for worker in self._workers:
-            _tell(worker, RESET)
+            worker.remote.tell(RESET)
         for worker in self._workers:
             if not self._answered(worker)[0]:
                 self._restart(worker)
@@ -189,7 +213,7 @@ class _Workers:
     def step(self) -> list[dict[str, Any]]:
         np.copyto(self._previous, self.buffers.observation)
         for worker in self._workers:
-            _tell(worker, STEP)
+            worker.remote.tell(STEP)
         infos: list[dict[str, Any]] = []
         for worker in self._workers:
             alive, answer = self._answered(worker)
@@ -204,36 +228,23 @@ class _Workers:
         return infos
 
     def close(self) -> None:
-        for worker in self._workers:
-            _hang_up(worker)
-        for worker in self._workers:
-            if worker.process is not None:
-                _end(worker)
+        started = [worker for worker in self._workers if worker.remote is not None]
+        for worker in started:
+            worker.remote.hang_up()
+        for worker in started:
+            _ended(worker)
 
     def _start(self, worker: _Worker) -> None:
         worker.generation += 1
         seeds = [Seeds(self._seed, number, worker.generation) for number in range(worker.rows.start, worker.rows.stop)]
-        heard_there, worker.commands = self._context.Pipe(duplex=False)
-        worker.answers, said_there = self._context.Pipe(duplex=False)
-        worker.process = self._context.Process(
-            target=serve,
-            args=(heard_there, said_there, self._env.conversions, self._layout, self._memory, seeds),
-            name=f"evenhand-{self._env.name}-{worker.rows.start}",
-            daemon=True,
-        )
-        with _interrupts_held_back():
-            worker.process.start()
-        heard_there.close()
-        said_there.close()  # else the pipe would not break when the worker dies
+        worker.remote = self._start_one(self._env.conversions, self._layout, self._memory, seeds)
 
     def _answered(self, worker: _Worker) -> tuple[bool, Any]:
         """Whether the worker is alive, and what it says."""
         try:
-            answer = worker.answers.recv() if hear(worker.answers) == MORE else None
-        except (EOFError, OSError):
+            answer = worker.remote.hear()
+        except EOFError:
             return False, None
-        if isinstance(answer, Exception):
-            raise answer
         worker.has_answered = True
         return True, answer
 
@@ -253,8 +264,8 @@ class _Workers:
         numbers = f"environment {first}" if first == last else f"environments {first} to {last}"
         which = f"the worker process of {numbers} of {self._env.name}"
         while True:
-            _hang_up(worker)
-            how = _end(worker)
+            worker.remote.hang_up()
+            how = _ended(worker)
             if not worker.has_answered:
                 raise EnvironmentFailed(
                     f"{which} ended before its first reset ({how}): a script that uses workers must do its work under "
@@ -268,35 +279,68 @@ class _Workers:
             worker.restarts_in_a_row += 1
             self._warn(f"{which} ended ({how}); its episodes are cut off, and it is started anew.")
             self._start(worker)
-            _tell(worker, RESET)
+            worker.remote.tell(RESET)
             if self._answered(worker)[0]:
                 return
 
 
-def _tell(worker: _Worker, command: bytes) -> None:
-    with contextlib.suppress(OSError):  # whether the worker has died is noticed when it does not answer
-        tell(worker.commands, command)
+def _ended(worker: _Worker) -> str:
+    remote, worker.remote = worker.remote, None
+    return str(remote.end())
 
 
-def _hang_up(worker: _Worker) -> None:
-    for end in (worker.commands, worker.answers):
-        if end is not None:
-            end.close()
+class _Process:
+    """A spawned process; numbers go through shared memory, signals through pipes.
 
+    Processes are never forked: JAX's threads would not survive it. The memory belongs to a file without a name, so that
+    the system frees it whichever process is killed; and a worker leaves when the pipe from its parent breaks.
+    """
 
-def _end(worker: _Worker) -> str:
-    """Wait for a process whose pipe is closed, less and less patiently, and say how it ended."""
-    process, worker.process = worker.process, None
-    process.join(PATIENCE)
-    for force in (process.terminate, process.kill):
-        if process.exitcode is None:
-            force()
-            process.join(PATIENCE)
-    code = process.exitcode
-    process.close()
-    if code is not None and code < 0:
-        return f"signal {signal.Signals(-code).name}"
-    return f"exit code {code}"
+    def __init__(self, kind: Conversions, layout: Layout, memory: Any, seeds: list[Seeds]) -> None:
+        context = multiprocessing.get_context("spawn")
+        heard_there, self._commands = context.Pipe(duplex=False)
+        self._answers, said_there = context.Pipe(duplex=False)
+        self.process = context.Process(
+            target=serve,
+            args=(heard_there, said_there, kind, layout, memory, seeds),
+            name=f"evenhand-{kind.name}-{seeds[0].number}",
+            daemon=True,
+        )
+        with _interrupts_held_back():
+            self.process.start()
+        heard_there.close()
+        said_there.close()  # else the pipe would not break when the worker dies
+
+    def tell(self, command: bytes) -> None:
+        with contextlib.suppress(OSError):
+            tell(self._commands, command)
+
+    def hear(self) -> Any:
+        try:
+            answer = self._answers.recv() if hear(self._answers) == MORE else None
+        except OSError:
+            raise EOFError from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def hang_up(self) -> None:
+        self._commands.close()
+        self._answers.close()
+
+    def end(self) -> str:
+        """Less and less patiently."""
+        process = self.process
+        process.join(PATIENCE)
+        for force in (process.terminate, process.kill):
+            if process.exitcode is None:
+                force()
+                process.join(PATIENCE)
+        code = process.exitcode
+        process.close()
+        if code is not None and code < 0:
+            return f"signal {signal.Signals(-code).name}"
+        return f"exit code {code}"
 
 
 @contextlib.contextmanager

@@ -79,17 +79,21 @@ def save_checkpoint(
     """
     if step < 0 or keep < 1:
         raise InputError(f"a checkpoint needs a step of at least 0 and keep of at least 1, not {step} and {keep}.")
-    folder = Path(folder)
     state, meta = _serialise(step, tree, extra or {})
-    path = folder / f"step-{step:012d}"
+    return put_checkpoint(Path(folder) / f"step-{step:012d}", {_STATE: state, _META: meta}, keep)
+
+
+def put_checkpoint(path: Path, files: Mapping[str, bytes], keep: int = 2) -> Path:
+    """Put the two files of a checkpoint, perhaps saved by another machine, in place; see `save_checkpoint`."""
+    folder, step = path.parent, _step_of(path)
     writing = folder / f".{path.name}.writing"
-    with full_disk_named(f"checkpoint {path.name}", len(state) + len(meta), folder):
+    with full_disk_named(f"checkpoint {path.name}", sum(map(len, files.values())), folder):
         make_folder(folder)
         _tidy(folder)
         try:
             writing.mkdir()
-            _write(writing / _STATE, state)
-            _write(writing / _META, meta)
+            for name, data in files.items():
+                _write(writing / name, data)
             _sync_folder(writing)
             _put_in_place(writing, path)
         except BaseException:

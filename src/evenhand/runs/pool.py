@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from evenhand.errors import InputError
 
 if TYPE_CHECKING:
+    from evenhand.envs.vector import Start
     from evenhand.runs.training import Run
 
 Task = TypeVar("Task")
@@ -30,13 +31,15 @@ ONE_THREAD = "PJRT_NPROC"
 results never depend on the number of cores."""
 
 
-def in_this_process(run: Run, seeds: list[int], jobs: int, checkpoint_seconds: float, report: Report) -> None:
-    """One seed after another; Ctrl-C stops at a checkpoint."""
+def in_this_process(
+    run: Run, seeds: list[int], checkpoint_seconds: float, report: Report, start: Start | None = None
+) -> None:
+    """One seed after another; Ctrl-C stops at a checkpoint. start: see `evenhand.envs.vector.VectorEnv`."""
     from evenhand.runs.training import deferred_interrupt
 
     with one_thread(), deferred_interrupt() as stop:
         prepare_jax()
-        loop = loop_of(run)
+        loop = loop_of(run, start)
         try:
             for seed in seeds:
                 if not run.train_seed(seed, loop, checkpoint_seconds, report, stop):
@@ -165,16 +168,20 @@ def _work(setup: Callable[[Any, Say], Perform], argument: Any, connection: Conne
         perform = setup(argument, say)
         while True:
             task = connection.recv()
-            problem = None
-            try:
-                perform(task, tell, halt.is_set)
-            except (InputError, OSError) as error:
-                problem = str(error)
-            except Exception:
-                problem = traceback.format_exc()
-            connection.send(("done", problem))
+            connection.send(("done", problem_with(perform, task, tell, halt.is_set)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # nothing left to do, or nobody left to do it for
+
+
+def problem_with(perform: Perform, task: Any, report: Report, stop: Stop) -> str | None:
+    """Perform a task; what went wrong, in words, or None."""
+    try:
+        perform(task, report, stop)
+    except (InputError, OSError) as error:
+        return str(error)
+    except Exception:
+        return traceback.format_exc()
+    return None
 
 
 def _end_with_parent() -> None:
@@ -185,11 +192,11 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def loop_of(run: Run) -> Any:
+def loop_of(run: Run, start: Start | None = None) -> Any:
     """What trains its seeds; the same for all of them."""
     from evenhand.loops import loop_for
 
-    return loop_for(run.training_env, run.task, run.request["workers"], run.folder.say)
+    return loop_for(run.training_env, run.task, run.request["workers"], run.folder.say, start)
 
 
 @contextlib.contextmanager

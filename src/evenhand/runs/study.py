@@ -222,10 +222,7 @@ def _played(test: Test) -> dict[str, Any]:
 
 @runtime_checkable
 class Executor(Protocol):
-    """Where cells are done: this machine, or others. All that is asked of it is that missing cells get done.
-
-    An executor for many machines needs a file system that they share, or has to copy folders of cells back.
-    """
+    """Where cells are done: this machine, or others. All that is asked of it is that missing cells get done."""
 
     def map(self, cells: Sequence[Cell], root: Path, report: Report, say: Say) -> tuple[list[tuple[Cell, str]], bool]:
         """Do the cells; those that failed and why, and whether Ctrl-C was pressed."""
@@ -238,10 +235,15 @@ class ThisMachine:
     jobs: int | None = None
     checkpoint_seconds: float = CHECKPOINT_SECONDS
 
+    @property
+    def processes(self) -> int:
+        """How many cells are done at a time."""
+        return self.jobs or cores()
+
     def map(self, cells: Sequence[Cell], root: Path, report: Report, say: Say) -> tuple[list[tuple[Cell, str]], bool]:
         """Do the cells."""
         argument = (str(root), self.checkpoint_seconds)
-        return spread_out(worker, argument, cells, self.jobs or cores(), report, say, kind=lambda cell: cell.kind)
+        return spread_out(worker, argument, cells, self.processes, report, say, kind=lambda cell: cell.kind)
 
 
 def worker(argument: tuple[str, float], say: Say) -> Perform:

@@ -30,6 +30,7 @@ from evenhand.welfare import Utilitarian, Welfare
 from evenhand.welfare import welfare as named_welfare
 
 if TYPE_CHECKING:
+    from evenhand.envs.vector import Start
     from evenhand.judge import Evaluation, Policy
     from evenhand.loops import Loop, Task
 
@@ -185,8 +186,13 @@ class Run:
         jobs: int | None = None,
         progress: bool | None = None,
         checkpoint_seconds: float | int = CHECKPOINT_SECONDS,
+        start: Start | None = None,
     ) -> None:
-        """Train what is not trained yet, and test it."""
+        """Train what is not trained yet, and test it.
+
+        start: what starts the processes that step the environments, if not this machine alone (see
+            `evenhand.envs.vector.VectorEnv`); seeds are then trained one after another.
+        """
         from evenhand.runs.pool import cores, in_processes, in_this_process
 
         if jobs is not None and jobs < 1:
@@ -201,10 +207,10 @@ class Run:
                 self.folder.echo = bar.say
                 try:
                     jobs = min(jobs or cores(), len(missing))
-                    spread_out = jobs > 1 and self.request["env"] is not None
-                    (in_processes if spread_out else in_this_process)(
-                        self, missing, jobs, float(checkpoint_seconds), bar.update
-                    )
+                    if jobs > 1 and self.request["env"] is not None and start is None:
+                        in_processes(self, missing, jobs, float(checkpoint_seconds), bar.update)
+                    else:
+                        in_this_process(self, missing, float(checkpoint_seconds), bar.update, start)
                 finally:
                     self.folder.echo = None
 
@@ -271,6 +277,14 @@ class Run:
         if found is None:
             raise InputError(f"{self.path} has no checkpoint of seed {seed} yet.")
         return Policy(self.env, self.task, self.task.agent.acting(found.tree.agent), f"{self.name} seed {seed}")
+
+    def export(self, path: str | os.PathLike[str], seed: int | None = None) -> Path:
+        """Write a seed's policy into one safetensors file, which NumPy alone can run (docs/deploy.md)."""
+        from evenhand.runs.policy_file import export_policy
+
+        seed = self.seeds[0] if seed is None else seed
+        about = {"environment": self.request["name"], "steps": self.folder.progress(seed).step}
+        return export_policy(self.policy(seed), path, about)
 
     @property
     def name(self) -> str:

@@ -1,0 +1,158 @@
+"""How fair what is learnt comes out on MO-Gymnasium's environments, beside MORL-Baselines, at equal steps.
+
+    python benchmarks/morl.py [ENV ...] [--seeds 10] [--scale 1]    about 20 minutes on two cores
+    python benchmarks/morl.py --quick                               tiny runs, printed
+
+The score is the GGF, with weights ∝ 1/2^k, of the mean discounted returns of test episodes. Results go to
+benchmarks/morl.json and docs/benchmarks-morl.md, each environment replacing only its own part; --quick leaves both
+alone. evenhand's GGF-PPO runs with its own defaults, and with those of MORL-Baselines' PPO (NLMOPPO).
+"""
+
+import argparse
+import json
+import os
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import learning
+from evenhand.stats import interval
+from evenhand.welfare import GGF
+from learning_cases import configured
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "morl.json"
+PAGE = HERE.parent / "docs" / "benchmarks-morl.md"
+GAMMA, EPISODES = 0.99, 200
+OURS, PEERS = ("evenhand", "evenhand, NLMOPPO's settings"), ("nlmoppo", "eupg", "lcn")
+TITLES = {name: name for name in OURS} | {"nlmoppo": "NLMOPPO", "eupg": "EUPG", "lcn": "LCN"}
+NETWORK = {"hidden": [64, 64], "activation": "tanh", "gamma": GAMMA}
+NLMOPPO = NETWORK | {
+    **{"envs": 4, "rollout": 128, "epochs": 4, "minibatches": 4, "learning_rate": 2.5e-4, "gae_lambda": 0.95},
+    **{"learning_rate_schedule": "linear", "critic_schedule": "linear", "clip": 0.2, "value_clip": 0.2},
+    **{"entropy": 0.01, "value": 0.5, "gradient_norm": 0.5, "normalise_advantages": True, "average": 0.0},
+}
+"""The defaults of MORL-Baselines' PPO in our words, and the last parameters instead of a mean of them."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    users: int
+    steps: int
+    about: str
+    lcn: dict[str, int] = field(default_factory=lambda: {"num_er_episodes": 100, "num_step_episodes": 10})
+    """How many episodes LCN plays at random first, and between two rounds of learning."""
+    methods: tuple[str, ...] = (*OURS, *PEERS)
+
+
+LONG_EPISODES = {"num_er_episodes": 10, "num_step_episodes": 2}
+PROBLEMS = {
+    "deep-sea-treasure-v0": Problem(2, 20_000, "A submarine: treasure, and the time it takes."),
+    "resource-gathering-v0": Problem(3, 20_000, "Gold, diamonds, and enemies on the way."),
+    "four-room-v0": Problem(3, 20_000, "Items of three kinds in four rooms.", LONG_EPISODES),
+    "fruit-tree-v0": Problem(6, 20_000, "Six nutrients; each of 64 fruits has another mix of them."),
+    "minecart-v0": Problem(
+        3,
+        20_000,
+        "Two ores, and the fuel to get them. EUPG keeps observations as whole numbers, and these lie between −1 and 1.",
+        LONG_EPISODES,
+        (*OURS, "nlmoppo", "lcn"),
+    ),
+}
+
+
+def returns(env: str, method: str, seeds: list[int], scale: float, cache: str) -> list[list[float]]:
+    """What each seed's policy gives to each user; the seeds are shared out over the cores."""
+    problem = PROBLEMS[env]
+    case = {"job": "fair", "env": env, "users": problem.users, "steps": int(scale * problem.steps), "gamma": GAMMA}
+    case |= {"weights": GGF.geometric(problem.users).weights.tolist(), "episodes": EPISODES, "method": method}
+    case |= {"lcn": problem.lcn | {"num_model_updates": 50, "max_buffer_size": 100}}
+    case["settings"] = {"gamma": GAMMA} if method == OURS[0] else configured("ppo", NLMOPPO)
+    side, cores = "evenhand" if method in OURS else "morl", os.cpu_count() or 1
+    if method == OURS[0]:
+        case["settings"] |= {"hidden": [64, 64]}
+    shares = [share.tolist() for share in np.array_split(seeds, cores) if len(share)]
+    with ThreadPoolExecutor(cores) as pool:
+        done = pool.map(lambda share: learning.run(side, case | {"seeds": share}, cache)["returns"], shares)
+        return [row for rows in done for row in rows]
+
+
+def section(env: str, results: dict[str, Any]) -> list[str]:
+    """What came out, as a part of the page: who is apart from whom, by 95 % intervals over the seeds."""
+    problem, ggf = PROBLEMS[env], GGF.geometric(PROBLEMS[env].users)
+    found = {name: np.array(rows) for name, rows in results["returns"].items()}
+    scores = {name: ggf.value(rows) for name, rows in found.items()}
+    bounds = {name: interval(score) for name, score in scores.items()}
+    lines = [f"## {env}", "", f"{problem.about} {results['steps']:,} steps, {results['seeds']} seeds.", ""]
+    lines += [
+        "| | GGF score | 95 % interval | evenhand is | mean discounted returns |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    ours = bounds[OURS[0]]
+    for name, rows in found.items():
+        low, high = bounds[name]
+        verdict = (
+            "" if name == OURS[0] else "ahead" if ours.low > high else "**behind**" if ours.high < low else "level"
+        )
+        each = ", ".join(f"{mean:.3g}" for mean in rows.mean(axis=0))
+        lines.append(f"| {TITLES[name]} | {scores[name].mean():.3f} | {low:.3f} … {high:.3f} | {verdict} | {each} |")
+    return [*lines, ""]
+
+
+def page(results: dict[str, Any]) -> str:
+    lines = INTRODUCTION.splitlines()
+    missing = [env for env in PROBLEMS if env not in results]
+    lines += [f"Not measured yet: {', '.join(missing)}.", ""] if missing else []
+    for env in (env for env in PROBLEMS if env in results):
+        lines += section(env, results[env])
+    return "\n".join(lines).rstrip() + "\n"
+
+
+INTRODUCTION = f"""\
+# What is learnt beside MORL-Baselines
+
+`make bench-morl` measures this anew. The score is the GGF, with weights ∝ 1/2^k, of the mean discounted returns
+(γ = {GAMMA}) of {EPISODES} test episodes, at equal steps. Policies are tested as they are, drawing actions where they
+do. evenhand is GGF-PPO with its defaults, and with the defaults of its closest peer.
+
+- NLMOPPO, PPO for a utility of the *expected* returns, has the same aim as GGF-PPO. Its networks also see the rewards
+  so far, evenhand's do not.
+- EUPG maximises the expected utility of single episodes (ESR), here the GGF of each episode: another aim, which the
+  score does not measure.
+- LCN learns many policies at once, from returns that none Lorenz-dominates. Of twenty returns that it was told to
+  reach, the one with the best GGF over five trial episodes is tested.
+
+mo-reacher needs MuJoCo, which neither library brings along; it is left out. All peers' settings are their defaults, but
+for LCN's numbers of episodes, which had to fit the steps. The figures of every seed are in `benchmarks/morl.json`.
+
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("envs", nargs="*", default=list(PROBLEMS), metavar="ENV", help=", ".join(PROBLEMS))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the steps")
+    parser.add_argument("--quick", action="store_true", help="tiny runs; the page is left alone")
+    asked = parser.parse_args()
+    if not learning.PEERS.exists():
+        raise SystemExit("there are no peers to compare with: run this by `make bench-morl`, which installs them.")
+    seeds, scale = (list(range(2)), 0.1) if asked.quick else (list(range(asked.seeds)), asked.scale)
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for env in asked.envs:
+        problem = PROBLEMS[env]
+        with tempfile.TemporaryDirectory() as cache:
+            found = {method: returns(env, method, seeds, scale, cache) for method in problem.methods}
+        kept[env] = {"steps": int(scale * problem.steps), "seeds": len(seeds), "returns": found}
+        print("\n".join(section(env, kept[env])))
+        if not asked.quick:
+            RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+            PAGE.write_text(page(kept), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

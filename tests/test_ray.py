@@ -1,0 +1,311 @@
+"""A real Ray cluster of two nodes: the same numbers as here, whatever fails and whoever is killed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evenhand.envs import resolve
+from evenhand.envs.vector import VectorEnv
+from evenhand.runs.ray_cluster import OnMachines, OnRay, connected, cpus
+from evenhand.runs.study import Cell, Executor, Learner, carry_out, cells_of
+from test_cli_learning import PROGRAM, program, refused
+from test_study import SMALL, TINY, Here, ignore
+
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # which is to say: on the loopback interface
+    "RAY_agent_register_timeout_ms": "300000",
+    "RAY_raylet_start_wait_time_s": "30",
+    "RAY_worker_register_timeout_seconds": "300",
+    "RAY_worker_niceness": "10",  # Ray's own choice would starve them beside other tests
+    "RAY_AUTH_MODE": "token",
+}
+
+
+class Machines:
+    """Nodes of a cluster, one CPU each."""
+
+    def __init__(self) -> None:
+        words = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("ray_machines.py"))]
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.address = self._answer()
+        self.second: int | None = None
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline().strip()
+        assert answer, "the cluster did not start"
+        return answer
+
+    def add(self) -> int:
+        """One more; the process id of what runs it."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("add\n")
+        self._process.stdin.flush()
+        return int(self._answer())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=120)
+
+
+def kill_machine(raylet: int) -> None:
+    """As if its plug were pulled: everything that runs on it is killed."""
+    children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split()
+    for pid in (raylet, *map(int, children)):
+        os.kill(pid, signal.SIGKILL)
+    while Path(f"/proc/{raylet}/fd").exists() and Path(f"/proc/{raylet}/stat").read_text().split()[2] != "Z":
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Of this cluster and of nobody else's; compiled programs are shared by its nodes."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SETTINGS.items():
+            patch.setenv(name, value)
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def machines(settings: None) -> Iterator[Machines]:
+    cluster = Machines()
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(scope="module")
+def connection(machines: Machines) -> Iterator[None]:
+    """From this process."""
+    with connected(machines.address):
+        yield
+
+
+@pytest.fixture
+def second(machines: Machines, connection: None) -> int:
+    """The process id of a second node, beside the head; made anew if it was killed."""
+    if machines.second is None or not Path(f"/proc/{machines.second}").exists():
+        machines.second = machines.add()
+        until = time.monotonic() + 120
+        while cpus() != 2:  # a node that was killed is counted until it is missed
+            assert time.monotonic() < until
+            time.sleep(0.1)
+    return machines.second
+
+
+def results(cells: list[Cell], root: Path) -> list[bytes]:
+    """All that may not depend on where it was done: tests, metrics and what was learnt."""
+    files = [path for cell in cells for path in cell.results(root)]
+    for cell in cells:
+        if cell.learns:
+            seed = cell.folder(root) / f"seed-{cell.seed}"
+            files += [seed / "metrics.parquet", sorted(seed.glob("checkpoints/step-*"))[-1] / "state.safetensors"]
+    return [path.read_bytes() for path in files]
+
+
+# Cells
+
+
+def test_local_and_ray_can_be_mixed_and_a_cell_that_fails_stops_no_other(second: int, tmp_path: Path) -> None:
+    assert isinstance(OnRay(), Executor)
+    assert (cpus(), OnRay().processes) == (2, 2)
+    cells = [cell for cell in cells_of(TINY) if cell.method in ("A2C", "random")]
+    here, mixed = tmp_path / "here", tmp_path / "mixed"
+    assert carry_out(cells, here, Here(), ignore, ignore) == []
+    assert carry_out(cells[::2], mixed, Here(), ignore, ignore) == []
+    broken = dataclasses.replace(cells[-1], request=dict(cells[-1].request) | {"policy": "nobody"})
+    seen: list[Any] = []
+    failures = carry_out([broken, *cells], mixed, OnRay(), seen.append, ignore)
+    assert [(cell, "'nobody' is no policy" in why) for cell, why in failures] == [(broken, True)]
+    assert sorted(content["cell"].name for content in seen if content["phase"] == "done") == sorted(
+        cell.name for cell in cells[1::2]
+    )
+    assert results(cells, mixed) == results(cells, here)
+
+
+@pytest.mark.slow
+def test_a_machine_that_is_killed_costs_only_what_came_after_its_last_checkpoint(second: int, tmp_path: Path) -> None:
+    longer = dataclasses.replace(TINY, learners=(Learner("A2C", "a2c", "ggf", SMALL | {"envs": 2}, 64_000),), simple=())
+    cells, here, there = cells_of(longer), tmp_path / "here", tmp_path / "there"
+    carry_out(cells, here, Here(), ignore, ignore)
+    began: dict[int, list[int]] = {}
+    killed = False
+
+    def watch(content: dict[str, Any]) -> None:
+        nonlocal killed
+        if content["phase"] == "compiling":
+            began.setdefault(content["cell"].seed, []).append(content["step"])
+        if not killed and all(list(cell.folder(there).glob("seed-*/checkpoints/step-*")) for cell in cells):
+            killed = True
+            kill_machine(second)
+
+    assert carry_out(cells, there, OnRay(0.0), watch, ignore) == []
+    assert killed
+    kept, lost = sorted(began.values(), key=len)
+    assert kept == [0]
+    assert (len(lost), lost[0]) == (2, 0)
+    assert lost[1] > 0  # from a checkpoint, and not from the start
+    assert results(cells, there) == results(cells, here)
+
+
+def study_process(folder: Path, *more: str) -> subprocess.Popen[str]:
+    words = ["study", "species", "--algos", "a2c", "--welfare", "ggf", "--env", "response=strong", "--steps", "64000"]
+    words += ["--seeds", "1", "--episodes", "1", "--checkpoint-seconds", "0", "-o", str(folder), *more]
+    return subprocess.Popen(
+        [*PROGRAM, *words, "--set", "envs=2", "rollout=16", "hidden=[8]"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_at_a_checkpoint_and_this_machine_goes_on(machines: Machines, tmp_path: Path) -> None:
+    process = study_process(tmp_path, "--executor", "ray", "--address", machines.address)
+    until = time.monotonic() + 300
+    while not list(tmp_path.glob("cells/*/seed-*/checkpoints/step-*")):
+        assert time.monotonic() < until
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 130, out
+    assert "the same command goes on" in out
+    process = study_process(tmp_path, "--jobs", "1")
+    out, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, out
+    (versions,) = tmp_path.glob("cells/*/versions.json")
+    assert len(json.loads(versions.read_text())) == 2  # it was resumed, not begun anew
+
+
+# Environments of one run
+
+
+def played(env: Any, start: Any, kill: Any = None) -> tuple[list[Any], list[str]]:
+    """What 4 environments answer to the same actions, and what is said on the way."""
+    said: list[str] = []
+    with VectorEnv(env, 4, 7, 2, said.append, start) as environments:
+        answers: list[Any] = [environments.reset()]
+        for step in range(60):
+            if kill is not None and step == 30:
+                kill()
+            answers.append(environments.step(np.array([0, 1, 1, 0]) if step % 3 else np.array([1, 0, 1, 0])))
+    return answers, said
+
+
+def same(some: list[Any], others: list[Any]) -> bool:
+    return all(
+        np.array_equal(a, b) for x, y in zip(some, others, strict=True) for a, b in zip(x[:5], y[:5], strict=True)
+    )
+
+
+def test_environments_on_two_machines_give_the_same_numbers(second: int) -> None:
+    env = resolve("CartPole-v1")
+    here, _ = played(env, None)
+    there, said = played(env, OnMachines)
+    assert same(here, there)
+    assert said == []
+
+
+@pytest.mark.slow
+def test_environments_that_are_lost_with_a_machine_are_made_anew_elsewhere(second: int) -> None:
+    env = resolve("CartPole-v1")
+    here, _ = played(env, None)
+    there, said = played(env, OnMachines, lambda: kill_machine(second))
+    assert same(here[:31], there[:31])
+    assert len(said) == 1
+    assert "its episodes are cut off, and it is started anew" in said[0]
+    (lost,) = (answer for answer in there[1:] if {"lost": "its worker process ended"} in answer.info)
+    cut = lost.truncated & ~lost.terminated
+    assert cut.sum() >= 2
+    assert not lost.reward[cut & (lost.reward[:, 0] == 0)].any()
+
+
+@pytest.mark.slow
+def test_sumo_on_two_machines_feeds_one_learner(machines: Machines, second: int, tmp_path: Path) -> None:
+    words = ["train", "traffic", "--env", "episode_seconds=140", "--steps", "32", "--seeds", "1", "--episodes", "0"]
+    words += ["--set", "envs=2", "rollout=8", "minibatches=1", "epochs=1"]
+    for name, more in (("here", []), ("there", ["--executor", "ray", "--address", machines.address])):
+        ran = subprocess.run(
+            [*PROGRAM, *words, "-o", str(tmp_path / name), *more], capture_output=True, text=True, timeout=600
+        )
+        assert ran.returncode == 0, ran.stderr
+    here, there = ((tmp_path / name / "seed-0" / "metrics.parquet").read_bytes() for name in ("here", "there"))
+    assert here == there
+
+
+# What is refused, and who may listen
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("study species --executor cloud", "there is no executor 'cloud'"),
+        ("reproduce --address 10.0.0.1:6379", "add --executor ray"),
+        ("tune species --executor ray --address 10.0.0.1:6379 --jobs 3", "--jobs is for this machine"),
+        ("study species --executor ray --address ray://10.0.0.1", "--address takes HOST:PORT"),
+        ("study species --executor ray --address 127.0.0.1:1", "nobody answers at 127.0.0.1:1"),
+        ("train CartPole-v1 --address 127.0.0.1:1", "add --executor ray"),
+        ("train CartPole-v1 --executor ray --address 127.0.0.1:1", "nobody answers at 127.0.0.1:1"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_no_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert sentence in refused(program(*words.split()))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "pip install 'evenhand[ray]'" in refused(program("study", "species", "--executor", "ray"))
+
+
+@pytest.mark.slow
+def test_a_compiled_environment_is_not_spread(machines: Machines, tmp_path: Path) -> None:
+    words = [*PROGRAM, "train", "species", "--executor", "ray", "--address", machines.address, "-o", "run"]
+    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert (ran.returncode, "evenhand study species --executor ray" in ran.stderr) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+ALONE = """
+import socket
+from evenhand.runs.ray_cluster import connected, cpus
+with connected(None, 1):
+    import ray
+    print(cpus(), ray.get_runtime_context().gcs_address)
+    host, port = ray.get_runtime_context().gcs_address.rsplit(":", 1)
+    socket.create_connection((host, int(port)), 5).close()
+    outside = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        outside.connect(("192.0.2.1", 9))  # sends nothing, but tells which of our addresses others see
+        socket.create_connection((outside.getsockname()[0], int(port)), 5).close()
+    except OSError as error:
+        print("from outside:", type(error).__name__)
+"""
+
+
+@pytest.mark.slow
+def test_a_cluster_of_our_own_listens_to_this_machine_only(settings: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
+    ran = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    first, second = ran.stdout.splitlines()
+    assert first.startswith("1 127.0.0.1:")
+    assert second in ("from outside: ConnectionRefusedError", "from outside: OSError")
