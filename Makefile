@@ -5,7 +5,7 @@ READY := .venv/.ready
 PEERS := .venv-peers/bin
 PEERS_READY := .venv-peers/.ready
 
-.PHONY: demo test lint bench bench-exact bench-learning bench-morl bench-quality bench-fairness bench-traffic bench-datacenter lock clean
+.PHONY: demo test lint bench bench-exact bench-learning bench-early bench-environments bench-morl bench-quality bench-fairness bench-traffic bench-datacenter lock clean
 
 demo: $(READY)  ## solve a fair planning problem; a table here and a picture in demo/
 	$(BIN)/python -m evenhand.demo
@@ -19,7 +19,8 @@ lint: $(READY)  ## style, types and the direction of dependencies
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: bench-exact bench-learning bench-morl  ## beside other libraries, as ratios measured in one run: about an hour
+bench: bench-exact bench-learning bench-early bench-morl bench-environments  ## beside others, in one run: an hour
+	$(BIN)/python benchmarks/page.py
 
 bench-exact: $(READY) $(PEERS_READY)  ## the exact solver beside HiGHS and quantecon
 	$(BIN)/python benchmarks/exact.py
@@ -27,10 +28,16 @@ bench-exact: $(READY) $(PEERS_READY)  ## the exact solver beside HiGHS and quant
 bench-learning: $(READY) $(PEERS_READY)  ## speed of learning beside four others
 	$(BIN)/python benchmarks/learning.py
 
+bench-early: $(READY) $(PEERS_READY)  ## what is learnt from few steps, beside Stable-Baselines3, ten seeds each
+	$(BIN)/python benchmarks/learning.py --quality --scale 0.25
+
+bench-environments: $(READY) $(PEERS_READY)  ## speed of the three environments
+	$(BIN)/python benchmarks/environments.py
+
 bench-morl: $(READY) $(PEERS_READY)  ## fairness of what is learnt beside MORL-Baselines, ten seeds each
 	$(BIN)/python benchmarks/morl.py
 
-bench-quality: $(READY) $(PEERS_READY)  ## what is learnt, beside Stable-Baselines3
+bench-quality: $(READY) $(PEERS_READY)  ## the same from as many steps as it takes: an hour
 	$(BIN)/python benchmarks/learning.py --quality
 
 bench-fairness: $(READY)  ## fair algorithms beside their bases and the exact optimum, ten seeds each: about an hour

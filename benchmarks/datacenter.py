@@ -28,6 +28,7 @@ from datacenter_numpy import DatacenterNumpy
 from evenhand.envs.datacenter import Datacenter
 from evenhand.loops import Task, loop_for
 from evenhand.runs.settings import settings
+from evenhand.types import Discrete
 
 RESULTS = Path(__file__).parent / "datacenter.json"
 NUMPY_STEPS = 2_000
@@ -51,24 +52,30 @@ def numpy_version(env: Datacenter) -> tuple[int, Callable[[], object]]:
     return NUMPY_STEPS, run
 
 
-def compiled_version(env: Datacenter, N: int) -> tuple[int, Callable[[], object]]:
+def compiled_version(env: Any, N: int) -> tuple[int, Callable[[], object]]:
+    """Of any environment that is a pure function."""
     steps = COMPILED_STEPS // N
     key = jax.random.key(0)
-    actions = jax.random.uniform(key, (steps, N, env.tree.hosts), maxval=env.capacity)
+    space = env.action_space
+    if isinstance(space, Discrete):
+        actions = jax.random.randint(key, (steps, N), 0, space.n)
+    else:
+        actions = jax.random.uniform(key, (steps, N, space.n), minval=space.low, maxval=space.high)
 
     @jax.jit
-    def run(actions: jax.Array) -> Any:
-        def one(carry: Any, action: jax.Array) -> tuple[Any, jax.Array]:
-            after = env.step(carry[0], action, key)
+    def run(actions: jax.Array, keys: jax.Array) -> Any:
+        def one(carry: Any, now: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
+            after = env.step(carry[0], *now)
             return (after.state, after.observation), after.reward
 
         start = jax.vmap(env.reset)(jax.random.split(key, N))
         if N == 1:  # as one environment, not as a batch of one
-            return jax.lax.scan(one, jax.tree.map(lambda x: x[0], start), actions[:, 0])
-        return jax.lax.scan(jax.vmap(one), start, actions)
+            return jax.lax.scan(one, jax.tree.map(lambda x: x[0], start), (actions[:, 0], keys[:, 0]))
+        return jax.lax.scan(jax.vmap(one), start, (actions, keys))
 
-    jax.block_until_ready(run(actions))
-    return steps * N, lambda: jax.block_until_ready(run(actions))
+    given = actions, jax.random.split(key, (steps, N))
+    jax.block_until_ready(run(*given))
+    return steps * N, lambda: jax.block_until_ready(run(*given))
 
 
 def trained_version(env: Datacenter, welfare: str) -> tuple[int, Callable[[], object]]:

@@ -1,6 +1,6 @@
 """Speed and memory of the exact solver, beside HiGHS's interior point, and beside quantecon where there is one reward.
 
-    python benchmarks/exact.py            all of it, and docs/benchmarks.md anew: about half an hour
+    python benchmarks/exact.py            all of it, benchmarks/exact.json and docs/benchmarks-exact.md: ten minutes
     python benchmarks/exact.py --quick    small sizes only, printed: about a minute
 
 Every figure comes from a process of its own, one after the other, so that memory is that of one solve and neighbours
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,11 @@ from rich.table import Table
 GAMMA = 0.99
 GAP = 1e-6
 """What every solve has to certify, in units of return; rewards lie in [0, 1], returns in [0, 100]."""
+HIGHS_AIM = 100.0
+"""So many times as fast as HiGHS at 10,000 states."""
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "benchmarks.md"
+RESULTS = HERE / "exact.json"
+PAGE = HERE.parent / "docs" / "benchmarks-exact.md"
 PEERS = HERE.parent / ".venv-peers" / "bin" / "python"
 
 
@@ -45,6 +49,12 @@ class Case:
     def name(self) -> str:
         average = ", average" if self.criterion == "average" else ""
         return f"{'random' if self.kind == 'garnet' else 'grid'} {self.states:,}, D {self.objectives}{average}"
+
+
+SMALL = [Case("garnet", 10_000, D, "average") for D in (2, 4, 16)]
+LARGE = [Case("garnet", 100_000, D) for D in (2, 4, 16)] + [Case("grid", 100_000, D) for D in (2, 4)]
+LARGE += [Case("garnet", 1_000_000, D) for D in (2, 4, 16)]
+"""Those without a peer that could solve them."""
 
 
 def measure(case: Case) -> dict[str, float | str | None]:
@@ -116,7 +126,8 @@ def run(case: Case) -> dict[str, float | str | None]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def against(solver: str, cases: list[Case], repeats: int, console: Console) -> list[list[str]]:
+def against(solver: str, cases: list[Case], repeats: int, console: Console) -> list[dict[str, Any]]:
+    """Ours and the other's, taking turns; of several repetitions the median."""
     rows = []
     for case in cases:
         ours, theirs = [], []
@@ -126,36 +137,49 @@ def against(solver: str, cases: list[Case], repeats: int, console: Console) -> l
         mine, peer = (sorted(times, key=lambda t: t["seconds"])[len(times) // 2] for times in (ours, theirs))
         if "memory" not in peer:
             raise SystemExit(f"{solver} failed on {case.name}: {peer['status']}")
-        timed_out = peer["status"] != "optimal"
-        ratio = peer["seconds"] / mine["seconds"]
-        agree = "–" if timed_out else f"{abs(peer['welfare'] - mine['welfare']):.1e}"
-        rows.append(
-            [
-                case.name,
-                f"{mine['seconds']:.2f}",
-                f"{mine['gap']:.1e}",
-                f"{mine['memory']:.0f}",
-                f"{'> ' if timed_out else ''}{peer['seconds']:.{1 if peer['seconds'] > 1 else 2}f}",
-                f"{peer['memory']:.0f}",
-                f"{'> ' if timed_out else ''}{f'{ratio:.0f}' if ratio > 10 else f'{ratio:.2g}'} ×",
-                agree,
-            ]
-        )
-        console.print("  ".join(rows[-1]))
+        rows.append({"case": asdict(case), "ours": mine, "theirs": peer})
+        console.print("  ".join(beside(rows[-1])))
     return rows
 
 
-def alone(cases: list[Case], console: Console) -> list[list[str]]:
+def alone(cases: list[Case], console: Console) -> list[dict[str, Any]]:
     rows = []
     for case in cases:
-        mine = run(case)
-        if "gap" in mine:
-            row = [f"{mine['seconds']:.1f}", f"{mine['gap']:.1e}", f"{mine['memory']:.0f}", str(mine["queries"])]
-        else:
-            row = ["–", "–", "–", "–"]
-        rows.append([case.name, *row, str(mine["status"])])
-        console.print("  ".join(rows[-1]))
+        rows.append({"case": asdict(case), "ours": run(case)})
+        console.print("  ".join(by_itself(rows[-1])))
     return rows
+
+
+# Tables
+
+
+def ratio(row: dict[str, Any]) -> float:
+    """How many times as long the other takes; at least, where it ran out of time."""
+    return row["theirs"]["seconds"] / row["ours"]["seconds"]
+
+
+def beside(row: dict[str, Any]) -> list[str]:
+    mine, peer = row["ours"], row["theirs"]
+    more = "> " if peer["status"] != "optimal" else ""
+    times = ratio(row)
+    return [
+        Case(**row["case"]).name,
+        f"{mine['seconds']:.2f}",
+        f"{mine['gap']:.1e}",
+        f"{mine['memory']:.0f}",
+        f"{more}{peer['seconds']:.{1 if peer['seconds'] > 1 else 2}f}",
+        f"{peer['memory']:.0f}",
+        f"{more}{f'{times:.0f}' if times > 10 else f'{times:.2g}'} ×",
+        "–" if more else f"{abs(peer['welfare'] - mine['welfare']):.1e}",
+    ]
+
+
+def by_itself(row: dict[str, Any]) -> list[str]:
+    mine, name = row["ours"], Case(**row["case"]).name
+    if "gap" not in mine:
+        return [name, "–", "–", "–", "–", str(mine["status"])]
+    numbers = [f"{mine['seconds']:.1f}", f"{mine['gap']:.1e}", f"{mine['memory']:.0f}", str(mine["queries"])]
+    return [name, *numbers, str(mine["status"])]
 
 
 VERSUS = ["model", "evenhand (s)", "certified gap", "MB", "HiGHS ipm (s)", "MB", "ratio", "difference"]
@@ -163,18 +187,24 @@ SCALAR = ["model", "evenhand (s)", "certified gap", "MB", "quantecon (s)", "MB",
 ALONE = ["model", "seconds", "certified gap", "peak MB", "scalar models", "status"]
 
 
-def show(console: Console, title: str, header: list[str], rows: list[list[str]]) -> None:
-    table = Table(title=title)
-    for column in header:
-        table.add_column(column, justify="left" if column == "model" else "right")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
-
-
-def markdown(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def shortfalls(results: dict[str, Any]) -> list[str]:
+    """Where others are quicker, or we fall short of what we aim at, in sentences."""
+    found = [
+        f"Exact solver, {Case(**row['case']).name}: {ratio(row):.0f} × as fast as HiGHS; we aim at {HIGHS_AIM:g} ×."
+        for row in results["versus"]
+        if row["case"]["states"] == 10_000 and ratio(row) < HIGHS_AIM
+    ]
+    slower = [row for row in results["scalar"] if ratio(row) < 1]
+    if slower:
+        names = ", ".join(Case(**row["case"]).name.removesuffix(", D 1") for row in slower)
+        times = sorted(1 / ratio(row) for row in slower)
+        found.append(
+            f"Models with one reward: quantecon is {times[0]:.2g} to {times[-1]:.2g} × as fast as the exact solver "
+            f"({names})."
+        )
+    loose = [row for part in ("versus", "alone") for row in results[part] if not row["ours"].get("gap", 1.0) <= GAP]
+    found += [f"No certificate within {GAP:g} on {Case(**row['case']).name}." for row in loose]
+    return found
 
 
 def main() -> None:
@@ -190,39 +220,59 @@ def main() -> None:
         raise SystemExit("there is no quantecon to compare with: run this by `make bench-exact`, which installs it.")
     console = Console()
     sizes = [("garnet", 1000, 4)] if asked.quick else [("garnet", 1000, 4), ("garnet", 10_000, 4), ("grid", 10_000, 4)]
-    versus = against("highs", [Case(*size, limit=asked.limit) for size in sizes], 3, console)
-    show(console, "Against HiGHS's interior point, γ = 0.99, 5 actions", VERSUS, versus)
+    results: dict[str, Any] = {"limit": asked.limit, "python": platform.python_version(), "machine": platform.machine()}
+    results["versus"] = against("highs", [Case(*size, limit=asked.limit) for size in sizes], 3, console)
     single = [Case("garnet", states, 1) for states in (1000, 10_000, 100_000, 1_000_000)]
     single += [Case("grid", states, 1) for states in (10_000, 1_000_000)]
-    scalar = against("quantecon", single[:2] if asked.quick else single, 3, console)
-    show(console, "Against quantecon, one reward, γ = 0.99, 5 actions", SCALAR, scalar)
-    large = [] if asked.quick else [Case("garnet", 100_000, D) for D in (2, 4, 16)]
-    large += [] if asked.quick else [Case("grid", 100_000, D) for D in (2, 4)]
-    large += [Case("garnet", 10_000, D, "average") for D in (2, 4, 16)]
-    large += [] if asked.quick else [Case("garnet", 1_000_000, D) for D in (2, 4)]
-    own = alone(large, console)
-    show(console, "Alone, γ = 0.99 or average reward, 5 actions", ALONE, own)
+    results["scalar"] = against("quantecon", single[:2] if asked.quick else single, 3, console)
+    results["alone"] = alone(SMALL if asked.quick else SMALL + LARGE, console)
+    show(console, "Against HiGHS's interior point, γ = 0.99, 5 actions", VERSUS, map(beside, results["versus"]))
+    show(console, "Against quantecon, one reward, γ = 0.99, 5 actions", SCALAR, map(beside, results["scalar"]))
+    show(console, "Alone, γ = 0.99 or average reward, 5 actions", ALONE, map(by_itself, results["alone"]))
     if not asked.quick:
-        PAGE.write_text(
-            PAGE_TEXT.format(
-                machine=f"{platform.machine()}, Python {platform.python_version()}, one process at a time",
-                versus=markdown(VERSUS, versus),
-                scalar=markdown(SCALAR, scalar),
-                quicker=", ".join(row[0] for row in scalar if float(row[6].strip("> ×")) < 1) or "none of these",
-                own=markdown(ALONE, own),
-                limit=asked.limit,
-            )
-        )
-        console.print(f"wrote {PAGE.name}")
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        PAGE.write_text(page(results), encoding="utf-8")
+        console.print(f"wrote {RESULTS.name} and {PAGE.name}")
 
 
-PAGE_TEXT = """# Benchmarks
+def show(console: Console, title: str, header: list[str], rows: Iterable[list[str]]) -> None:
+    table = Table(title=title)
+    for column in header:
+        table.add_column(column, justify="left" if column == "model" else "right")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
 
-`make bench` measures all of this anew, back to back in one run, and writes this page. Machines are noisy: read the
-ratios. Rewards lie in [0, 1], γ = 0.99, 5 actions; every solve certifies a gap of at most 1e-6 in returns of up to 100.
-Random models have 5 random successors per state and action; in grids one vehicle serves D users ({machine}).
 
-## The exact solver beside HiGHS's interior point
+def markdown(header: list[str], rows: Iterable[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def page(results: dict[str, Any]) -> str:
+    return PAGE_TEXT.format(
+        machine=f"{results['machine']}, Python {results['python']}, one process at a time",
+        shortfalls="\n".join(f"- {sentence}" for sentence in shortfalls(results)),
+        versus=markdown(VERSUS, map(beside, results["versus"])),
+        scalar=markdown(SCALAR, map(beside, results["scalar"])),
+        own=markdown(ALONE, map(by_itself, results["alone"])),
+        limit=results["limit"],
+    )
+
+
+PAGE_TEXT = """# Benchmarks of solving
+
+`make bench-exact` measures all of this anew and writes this page. Machines are noisy: read the ratios. Rewards lie in
+[0, 1], γ = 0.99, 5 actions; every solve is asked to certify a gap of at most 1e-6 in returns of up to 100. Random
+models have 5 random successors per state and action; in grids one vehicle serves D users ({machine}).
+
+## Where evenhand is not ahead, or falls short of what we aim at
+
+{shortfalls}
+- Below about 400 pairs of state and action the whole linear program is quicker than column generation, which is why
+  `solve` uses that there.
+
+## Beside HiGHS's interior point
 
 The same linear program; HiGHS runs without crossover, at its default tolerances, with up to {limit:.0f} s, and the
 time to build the program is not counted. "difference" is that of the two optima.
@@ -233,16 +283,15 @@ time to build the program is not counted. "difference" is that of the two optima
 
 `DiscreteDP` of quantecon has one reward and no welfare: the scalar case. It solves by modified policy iteration to
 within 1e-6, on pairs of state and action with sparse transitions; the times to compile it and to read the model are not
-counted. quantecon is quicker on: {quicker}.
+counted.
 
 {scalar}
 
-## The exact solver alone
+## Alone
+
+"scalar models": how many models with one reward, each with other weights of the users, were solved on the way.
 
 {own}
-
-Where evenhand's column generation is not ahead: below about 400 pairs of state and action the whole linear program is
-quicker, which is why `solve` uses that there.
 """
 
 

@@ -1,7 +1,7 @@
 """Speed, memory and quality of learning, beside other libraries on the same problems with the same hyperparameters.
 
     python benchmarks/learning.py              speed and memory: about half an hour
-    python benchmarks/learning.py --quality    what is learnt, over seeds: about half an hour
+    python benchmarks/learning.py --quality    what is learnt, over ten seeds: about an hour; --scale 0.25 for less
     python benchmarks/learning.py --quick      either of them with tiny runs, printed: about a minute or two
 
 Results go to benchmarks/learning.json and docs/benchmarks-learning.md, each kind replacing only its own part; --quick
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from learning_page import (
     page,
     quality_table,
     seeds_table,
+    shares_table,
     shortfalls,
     speed_table,
     start_table,
@@ -70,7 +71,9 @@ def own(case: dict[str, Any]) -> dict[str, Any]:
     from evenhand.runs.pool import ONE_THREAD
 
     os.environ.setdefault(ONE_THREAD, "1")  # as training runs set it
-    return {"speed": own_speed, "quality": own_quality, "seeds": own_seeds, "fair": own_fair}[case["job"]](case)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    jobs = {"speed": own_speed, "quality": own_quality, "seeds": own_seeds, "fair": own_fair, "peak": own_peak}
+    return jobs[case["job"]](case)
 
 
 def own_speed(case: dict[str, Any]) -> dict[str, float]:
@@ -113,6 +116,20 @@ def own_speed(case: dict[str, Any]) -> dict[str, float]:
         "taken": (1 + before) * config.steps_per_update,
         "compile": compiled,
     }
+
+
+def own_peak(case: dict[str, Any]) -> dict[str, float]:
+    """Floating-point operations per second in a product of large matrices, which does little else."""
+    import numpy as np
+
+    n = case["size"]
+    left, right = np.random.default_rng(0).standard_normal((2, n, n), np.float32)
+    left @ right
+    began, taken = time.perf_counter(), 0
+    while time.perf_counter() < began + 3.0:
+        left @ right
+        taken += 1
+    return {"operations": 2 * n**3 * taken / (time.perf_counter() - began)}
 
 
 def own_seeds(case: dict[str, Any]) -> dict[str, float]:
@@ -198,8 +215,12 @@ def run(side: str, case: dict[str, Any], cache: str | None = None) -> dict[str, 
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def all_cores() -> list[int]:
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
+
+
 def one_core() -> list[int]:
-    return [max(os.sched_getaffinity(0))] if hasattr(os, "sched_setaffinity") else []
+    return all_cores()[-1:]
 
 
 def speed_case(env: str, algo: str, settings: dict[str, Any], scale: float) -> dict[str, Any]:
@@ -287,31 +308,66 @@ def compared(ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> di
     }
 
 
+def arithmetic(repeats: int, console: Console) -> dict[str, float]:
+    """What one core can compute, and both at once; they may share more than the memory."""
+    peaks: dict[int, list[float]] = {1: [], 2: []}
+    for _, processes in itertools.product(range(repeats), peaks):
+        with ThreadPoolExecutor(processes) as pool:
+            cases = [{"job": "peak", "size": 1024, "cores": all_cores()[k : k + 1]} for k in range(processes)]
+            taken = list(pool.map(lambda case: run("evenhand", case)["operations"], cases))
+        peaks[processes].append(sum(taken))
+    row = {"one": max(peaks[1]), "two": max(peaks[2]), "per_step": operations(SPECIES["ppo"])}
+    console.print(row)
+    return row
+
+
+def operations(settings: Mapping[str, Any]) -> float:
+    """Of PPO's products of matrices for one step of the species environment, forwards and backwards.
+
+    Policy and critic act once, and learn once in each epoch: forwards, the gradients of all weights, and those of all
+    inputs but the first layer's. Everything else (tanh, the optimiser, the environment) is not counted.
+    """
+    from evenhand.envs.species import Species
+
+    species = Species(**TRAINING)
+    first, last = species.observation_space.n, {"policy": species.action_space.n, "critic": 1}
+    total = 0.0
+    for outputs in last.values():
+        sizes = [first, *settings["hidden"], outputs]
+        layers = [2 * a * b for a, b in itertools.pairwise(sizes)]
+        total += sum(layers) + settings["epochs"] * (3 * sum(layers) - layers[0])
+    return total
+
+
 def many_seeds(repeats: int, steps: int, seeds: int, peer_steps: int, console: Console) -> dict[str, Any]:
     """Whole runs of several seeds on two cores, from the command to the last checkpoint."""
     settings = EQUAL | SPECIES["ppo"]
     asked = {"job": "seeds", "env": "species", "algo": "ppo", "settings": settings}
     asked |= {"steps": steps, "seeds": seeds, "jobs": 2}
     peer = speed_case("species", "ppo", SPECIES["ppo"], 1.0) | {"cores": [], "steps": peer_steps}
-    walls: dict[str, list[float]] = {"first": [], "cached": [], "two": [], "one": []}
-    for _ in range(repeats):
-        with tempfile.TemporaryDirectory() as cache:
-            for name in ("first", "cached"):
-                walls[name].append(run("evenhand", asked, cache)["wall"])
-        for name, processes in (("two", 2), ("one", 1)):
-            with ThreadPoolExecutor(processes) as pool:
-                taken = list(pool.map(lambda seed: run("sb3", peer | {"seed": seed}), range(processes)))
-            walls[name].append(steps * seeds / sum(t["steps"] / t["wall"] for t in taken))
-    row: dict[str, Any] = {"steps": steps, "seeds": seeds, "peer_steps": peer_steps, "others": {}}
-    for name in (name for name, other in OTHERS.items() if "ppo" in other.algos):
-        with ThreadPoolExecutor(2) as pool:
-            half = peer | {"steps": peer_steps // 2}
-            taken = list(pool.map(lambda seed, name=name, half=half: run(name, half | {"seed": seed}), range(2)))
-        row["others"][name] = steps * seeds / sum(t["steps"] / t["wall"] for t in taken)
+    walls: dict[str, list[float]] = {"cached": [], "two": [], "one": []}
+
+    def of_peer(name: str, processes: int, peer_steps: int) -> float:
+        """Seconds for all seeds at the speed of so many processes at once."""
+        with ThreadPoolExecutor(processes) as pool:
+            cases = [peer | {"steps": peer_steps, "seed": seed} for seed in range(processes)]
+            taken = list(pool.map(lambda case: run(name, case), cases))
+        return steps * seeds / sum(t["steps"] / t["wall"] for t in taken)
+
+    row: dict[str, Any] = {"steps": steps, "seeds": seeds, "peer_steps": peer_steps}
+    with tempfile.TemporaryDirectory() as cache:
+        row["first"] = run("evenhand", asked, cache)["wall"]
+        for _ in range(repeats):
+            walls["cached"].append(run("evenhand", asked, cache)["wall"])
+            for name, processes in (("two", 2), ("one", 1)):
+                walls[name].append(of_peer("sb3", processes, peer_steps))
+    others = [name for name, other in OTHERS.items() if "ppo" in other.algos]
+    row["others"] = {name: of_peer(name, 2, peer_steps // 2) for name in others}
     row |= {name: statistics.median(taken) for name, taken in walls.items()}
-    for ours, theirs in itertools.product(("first", "cached"), ("two", "one")):
-        ratios = [b / a for a, b in zip(walls[ours], walls[theirs], strict=True)]
-        row[f"{ours}_{theirs}"] = statistics.median(ratios)
+    for theirs in ("two", "one"):
+        ratios = [b / a for a, b in zip(walls["cached"], walls[theirs], strict=True)]
+        row[f"cached_{theirs}"] = statistics.median(ratios)
+        row[f"first_{theirs}"] = row[theirs] / row["first"]
     console.print(row)
     return row
 
@@ -429,9 +485,11 @@ def measure_speed(quick: bool, repeats: int, parts: Iterable[str], console: Cons
                 show(console, f"{HOST[part]}, one seed on one core", speed_table(results[part]))
                 show(console, "Everyone", everyone_table(results[part]))
             elif part == "seeds":
-                sizes = (20_480, 2, 10_240) if quick else (1_000_000, 8, 102_400)
+                sizes = (20_480, 2, 10_240) if quick else (200_000, 50, 102_400)
                 results[part] = many_seeds(repeats, *sizes, console)
+                results[part] |= {"arithmetic": arithmetic(repeats, console)}
                 show(console, "PPO, many seeds on two cores", seeds_table(results[part]))
+                show(console, "Of what the cores can compute", shares_table(results))
             else:
                 results[part] = starting(repeats, console)
                 show(console, "Compiling", compile_table(results[part]))
@@ -441,24 +499,26 @@ def measure_speed(quick: bool, repeats: int, parts: Iterable[str], console: Cons
         finish("speed", results, quick, console)  # after each part: a run that is cut short loses only the last one
 
 
-def measure_quality(quick: bool, seeds: int, cases: Sequence[str], console: Console) -> None:
+def measure_quality(quick: bool, seeds: int, scale: float, cases: Sequence[str], console: Console) -> None:
     """Measure some cases anew; those that were measured with as many seeds before are kept."""
-    episodes = 5 if quick else 50
+    kind = "quality" if scale == 1 else "early"
+    episodes = 5 if quick else 50 if scale == 1 else 20
     results: dict[str, Any] = surroundings() | {
         "loads": {"all": load()},
         "seeds": seeds,
         "episodes": episodes,
+        "scale": scale,
         "rows": [],
     }
-    before = read().get("quality", {})
-    if not quick and (before.get("seeds"), before.get("episodes")) == (seeds, episodes):
+    before = read().get(kind, {})
+    if not quick and all(before.get(fact, 1.0) == results[fact] for fact in ("seeds", "episodes", "scale")):
         results["rows"] = [row for row in before["rows"] if f"{row['env']}/{row['algo']}" not in cases]
     with tempfile.TemporaryDirectory() as cache:
-        for row in learnt(cases, seeds, episodes, 0.0 if quick else 1.0, cache, console):
+        for row in learnt(cases, seeds, episodes, 0.0 if quick else scale, cache, console):
             results["rows"] = sorted(
                 [*results["rows"], row], key=lambda row: CASES.index(f"{row['env']}/{row['algo']}")
             )
-            finish("quality", results, quick, console)
+            finish(kind, results, quick, console)
     show(console, f"Quality over {seeds} seeds", quality_table(results["rows"]))
 
 
@@ -475,7 +535,8 @@ def main() -> None:
     parser.add_argument("--quality", action="store_true", help="what is learnt, instead of speed")
     parser.add_argument("--quick", action="store_true", help="tiny runs; the page is left alone")
     parser.add_argument("--repeats", type=int, default=3, help="repetitions of everything that is timed")
-    parser.add_argument("--seeds", type=int, default=5, help="seeds of everything whose quality is compared")
+    parser.add_argument("--seeds", type=int, default=10, help="seeds of everything whose quality is compared")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the steps in which something is learnt")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts of the speed to measure anew")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES, help="of the quality, to measure anew")
     parser.add_argument("--page", action="store_true", help="only write the page anew from what was measured last")
@@ -491,7 +552,7 @@ def main() -> None:
         raise SystemExit("there are no peers to compare with: run this by `make bench-learning`, which installs them.")
     console = Console(width=None if sys.stdout.isatty() else 130)
     if asked.quality:
-        measure_quality(asked.quick, 2 if asked.quick else asked.seeds, asked.cases, console)
+        measure_quality(asked.quick, 2 if asked.quick else asked.seeds, asked.scale, asked.cases, console)
     else:
         measure_speed(asked.quick, 1 if asked.quick else asked.repeats, asked.only, console)
 

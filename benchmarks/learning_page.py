@@ -110,6 +110,22 @@ def seeds_table(row: Mapping[str, Any]) -> list[list[str]]:
     return lines
 
 
+def shares_table(speed: Mapping[str, Any]) -> list[list[str]]:
+    """How much of what the cores can compute goes into PPO's products of matrices."""
+    facts, lines = speed["seeds"].get("arithmetic"), [["", "steps/s", "GFLOP/s", "of a large product's", "share"]]
+    if not facts:
+        return lines
+    many = speed["seeds"]["steps"] * speed["seeds"]["seeds"] / speed["seeds"]["cached"]
+    rows = [("all seeds on two cores", many, facts["two"])]
+    for row in speed.get("species", []):
+        if (row["algo"], row.get("who")) == ("ppo", "utilitarian"):
+            rows.insert(0, ("one seed on one core", row["speed"], facts["one"]))
+    for name, speed_, peak in rows:
+        used = speed_ * facts["per_step"]
+        lines.append([name, f"{speed_:,.0f}", f"{used / 1e9:.1f}", f"{peak / 1e9:.1f}", f"{used / peak:.0%}"])
+    return lines
+
+
 def compile_table(rows: list[dict[str, Any]]) -> list[list[str]]:
     lines = [["", "first time (s)", "aim", "from the cache (s)", "aim"]]
     for row in rows:
@@ -150,10 +166,11 @@ def shortfalls(results: Mapping[str, Any]) -> list[str]:
     missing += [f"quality of {algo.upper()} on {env}" for env, algo, *_ in QUALITY if (env, algo) not in measured]
     found = [f"Not measured yet, so that nothing can be said: {', '.join(missing)}."] if missing else []
     found += speed.get("earlier", [])
-    for row in quality.get("rows", []):
+    early = results.get("early", {})
+    for row in [*early.get("rows", []), *quality.get("rows", [])]:
         for fact, when in (("test", "when tested"), ("training", "in the last tenth of training")):
             if verdict(row[fact]["evenhand"], row[fact]["sb3"]) == "behind":
-                found.append(f"{called(row)} on {row['env']} returns less {when}.")
+                found.append(f"{called(row)} on {row['env']} returns less {when}, after {row['steps']:,} steps.")
     rows = [row for part in ("species", "cartpole", "mountaincar") for row in speed.get(part, [])]
     for row in beside_others(rows):
         if row["ratio"] <= 1:
@@ -225,21 +242,17 @@ def page(results: Mapping[str, Any]) -> str:
             if part not in speed:
                 parts.append(f"{title}\n\nNot measured yet.")
                 continue
-            facts = speed[part] if part == "seeds" else {}
+            facts = speed[part] | {"shares": markdown(shares_table(speed))} if part == "seeds" else {}
             parts.append(title + "\n" + words.format(*(markdown(table(speed[part])) for table in tables), **facts))
-    if "quality" in results:
-        quality = results["quality"]
-        parts.append(
-            QUALITY_TEXT.format(
-                about=about(quality),
-                seeds=quality["seeds"],
-                episodes=quality["episodes"],
-                table=markdown(quality_table(quality["rows"])),
-                mapping=MAPPING,
-            )
-        )
-    if "quality" not in results:
-        parts.append("## Quality\n\nNot measured yet.")
+    for kind, text in (("early", EARLY_TEXT), ("quality", QUALITY_TEXT)):
+        if kind not in results:
+            parts.append(f"{text.splitlines()[1]}\n\nNot measured yet.")
+            continue
+        learnt = results[kind]
+        table = markdown(quality_table(learnt["rows"]))
+        facts = {"seeds": learnt["seeds"], "episodes": learnt["episodes"], "scale": learnt.get("scale", 1.0)}
+        parts.append(text.format(about=about(learnt), table=table, **facts))
+    parts.append(MAPPING_TEXT.format(mapping=MAPPING))
     return "\n".join(part.strip("\n") + "\n" for part in parts)
 
 
@@ -318,6 +331,12 @@ times are those of one process that takes one seed after another, and of two sta
 speed over {peer_steps:,} steps; starting and saving are not counted.
 
 {}
+
+What of that is arithmetic: the operations of PPO's products of matrices per second (of 64 × 64 weights and 320 rows in
+one minibatch), beside what a product of two large matrices reaches on the same cores. Tanh, the optimiser and the
+environment are not counted as operations, but take their time. Two "cores" may be two threads of one.
+
+{shares}
 """
 
 STARTING_TEXT = """\
@@ -333,6 +352,17 @@ compile.
 {}
 """
 
+EARLY_TEXT = """
+## Quality, early
+
+{about}
+
+As below, {seeds} seeds each, but with only {scale:g} of the steps (the schedules shortened as well): who learns from
+fewer steps. Mean ± 95 % interval over seeds; tested over {episodes} episodes. "level": the intervals overlap.
+
+{table}
+"""
+
 QUALITY_TEXT = """
 ## Quality
 
@@ -343,7 +373,9 @@ steps for A2C and Acrobot), {seeds} seeds each; mean ± 95 % interval over seeds
 probable actions over {episodes} episodes, the same for both. "level": the intervals overlap.
 
 {table}
+"""
 
+MAPPING_TEXT = """
 ### How the settings correspond
 
 {mapping}

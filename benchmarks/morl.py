@@ -15,7 +15,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,30 +81,72 @@ def returns(env: str, method: str, seeds: list[int], scale: float, cache: str) -
         return [row for rows in done for row in rows]
 
 
-def section(env: str, results: dict[str, Any]) -> list[str]:
-    """What came out, as a part of the page: who is apart from whom, by 95 % intervals over the seeds."""
-    problem, ggf = PROBLEMS[env], GGF.geometric(PROBLEMS[env].users)
+class Compared(NamedTuple):
+    """One method's figures on one environment, beside evenhand with its defaults."""
+
+    score: float
+    low: float
+    high: float
+    verdict: str
+    """Whether evenhand is ahead, level or behind, by 95 % intervals over the seeds; of itself nothing."""
+    means: list[float]
+
+
+def compared(env: str, results: dict[str, Any]) -> dict[str, Compared]:
+    ggf = GGF.geometric(PROBLEMS[env].users)
     found = {name: np.array(rows) for name, rows in results["returns"].items()}
     scores = {name: ggf.value(rows) for name, rows in found.items()}
     bounds = {name: interval(score) for name, score in scores.items()}
-    lines = [f"## {env}", "", f"{problem.about} {results['steps']:,} steps, {results['seeds']} seeds.", ""]
+    ours = bounds[OURS[0]]
+
+    def verdict(name: str) -> str:
+        low, high = bounds[name]
+        return "" if name == OURS[0] else "ahead" if ours.low > high else "behind" if ours.high < low else "level"
+
+    return {
+        name: Compared(float(scores[name].mean()), *bounds[name], verdict(name), rows.mean(axis=0).tolist())
+        for name, rows in found.items()
+    }
+
+
+def section(env: str, results: dict[str, Any]) -> list[str]:
+    """What came out, as a part of the page."""
+    lines = [f"## {env}", "", f"{PROBLEMS[env].about} {results['steps']:,} steps, {results['seeds']} seeds.", ""]
     lines += [
         "| | GGF score | 95 % interval | evenhand is | mean discounted returns |",
         "| --- | --- | --- | --- | --- |",
     ]
-    ours = bounds[OURS[0]]
-    for name, rows in found.items():
-        low, high = bounds[name]
-        verdict = (
-            "" if name == OURS[0] else "ahead" if ours.low > high else "**behind**" if ours.high < low else "level"
-        )
-        each = ", ".join(f"{mean:.3g}" for mean in rows.mean(axis=0))
-        lines.append(f"| {TITLES[name]} | {scores[name].mean():.3f} | {low:.3f} … {high:.3f} | {verdict} | {each} |")
+    for name, one in compared(env, results).items():
+        verdict = one.verdict.replace("behind", "**behind**")
+        each = ", ".join(f"{mean:.3g}" for mean in one.means)
+        lines.append(f"| {TITLES[name]} | {one.score:.3f} | {one.low:.3f} … {one.high:.3f} | {verdict} | {each} |")
     return [*lines, ""]
+
+
+def above_all(env: str, results: dict[str, Any], verdicts: tuple[str, ...] = ("ahead",)) -> bool:
+    """Whether evenhand's mean score lies above every peer's, and each with one of these verdicts."""
+    found = compared(env, results)
+    peers = [found[name] for name in PEERS if name in found]
+    return all(peer.score < found[OURS[0]].score and peer.verdict in verdicts for peer in peers)
+
+
+def shortfalls(results: dict[str, Any]) -> list[str]:
+    """Where a peer's score is as good or better, in sentences."""
+    found = []
+    for env, measured in results.items():
+        of = compared(env, measured)
+        for name in (name for name in PEERS if name in of):
+            scores = f"{of[OURS[0]].score:.3f} against {of[name].score:.3f}"
+            if of[name].verdict != "ahead":
+                what = "is less fair than" if of[name].verdict == "behind" else "cannot be told from"
+                found.append(f"GGF-PPO on {env} {what} {TITLES[name]} after {measured['steps']:,} steps: {scores}.")
+    return found
 
 
 def page(results: dict[str, Any]) -> str:
     lines = INTRODUCTION.splitlines()
+    lines += [f"- {sentence}" for sentence in shortfalls(results)] or ["Nowhere in what was measured."]
+    lines.append("")
     missing = [env for env in PROBLEMS if env not in results]
     lines += [f"Not measured yet: {', '.join(missing)}.", ""] if missing else []
     for env in (env for env in PROBLEMS if env in results):
@@ -128,6 +170,8 @@ do. evenhand is GGF-PPO with its defaults, and with the defaults of its closest 
 
 mo-reacher needs MuJoCo, which neither library brings along; it is left out. All peers' settings are their defaults, but
 for LCN's numbers of episodes, which had to fit the steps. The figures of every seed are in `benchmarks/morl.json`.
+
+## Where evenhand is not ahead
 
 """
 

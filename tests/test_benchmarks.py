@@ -20,11 +20,14 @@ from evenhand.envs.species import Species, SpeciesState
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
+import environments
+import exact
 import fairness
 import learning
 import learning_cases
 import learning_page
 import morl
+import page
 from species_numpy import SpeciesNumpy
 
 
@@ -158,7 +161,7 @@ def test_every_comparison_is_of_equals(env: str, algo: str, steps: int, settings
         assert config["envs"] * config["rollout"] % theirs["batch_size"] == 0
         assert theirs["vf_coef"] == 0.5  # the peer's default
     elif algo == "a2c":
-        assert (theirs["vf_coef"], theirs["n_steps"]) == (0.5, 5)
+        assert (theirs["vf_coef"], theirs["n_steps"]) == ((0.4, 8) if env == "Pendulum-v1" else (0.5, 5))
 
 
 # The page
@@ -286,12 +289,80 @@ def test_what_was_not_measured_is_said_first() -> None:
     both = results(20.0, [9.0, 10.0, 11.0])
     half = learning_page.page({"speed": both["speed"]})
     assert half.index("nothing can be said: quality of PPO on CartPole-v1,") < half.index("## Speed")
-    assert half.endswith("## Quality\n\nNot measured yet.\n")
+    assert "## Quality\n\nNot measured yet.\n" in half
+    assert "## Quality, early\n\nNot measured yet.\n" in half
     del both["speed"]["seeds"]
     assert "### Many seeds on two cores\n\nNot measured yet." in learning_page.page(both)
     assert "nothing can be said: species, cartpole, mountaincar, seeds, starting." in learning_page.page(
         {"quality": both["quality"]}
     )
+
+
+# The page that leads to all
+
+
+def solved(seconds: float, others: float | None, status: str = "optimal", states: int = 10_000) -> dict[str, Any]:
+    facts = {"gap": 5e-7, "memory": 100.0, "welfare": 1.0, "queries": 3, "status": "optimal"}
+    row: dict[str, Any] = {"case": {"kind": "garnet", "states": states, "objectives": 1}}
+    row["ours"] = facts | {"seconds": seconds}
+    return row if others is None else row | {"theirs": facts | {"seconds": others, "status": status}}
+
+
+def test_one_step_of_ppo_in_operations() -> None:
+    """Policy 11 → 64 → 64 → 5, critic 11 → 64 → 64 → 1; once forwards, and four times forwards and backwards."""
+    policy, critic = 11 * 64 + 64 * 64 + 64 * 5, 11 * 64 + 64 * 64 + 64
+    inputs = 11 * 64  # no gradient of the observations is needed
+    expected = 2 * sum(net + 4 * (3 * net - inputs) for net in (policy, critic))
+    assert learning.operations(learning_cases.SPECIES["ppo"]) == expected
+
+
+def test_what_is_aimed_at_stands_beside_what_came_out() -> None:
+    who = {"env": "species", "algo": "ppo", "who": "utilitarian", "compile": 1.0, "start": 2.0, "total": 3.0}
+    who |= {"total_again": 2.0, "memory": 300.0, "speed": 1e5}
+    found = results(20.0, [9.0, 10.0, 11.0])
+    found["early"] = found["quality"]
+    found["speed"]["species"].append(who)
+    found["speed"]["seeds"]["arithmetic"] = {"one": 1e11, "two": 1e11, "per_step": 2e5}
+    found["speed"]["cartpole"] = [{"env": "CartPole-v1", "algo": "ppo", "peer": "sbx", "ratio": 0.9}]
+    fair = {"fruit-tree-v0": {"returns": {"evenhand": [[2.0] * 6] * 3, "nlmoppo": [[1.0] * 6] * 3}}}
+    solver = {"versus": [solved(1.0, 99.0), solved(1.0, 120.0, "out of time")], "scalar": [], "alone": []}
+    told = [" | ".join(line) for line in page.aims(solver, found, fair)]
+    assert told[1].endswith("≥ 15 × | 20.0 × (20% of what the core can compute) | yes")
+    assert told[2].endswith("≥ 25 × | 55.0 × (0% of what the cores can compute) | yes")
+    assert told[4].endswith("≥ 1 × | 0.9 to 0.9 × | **no**")
+    assert told[5].endswith("99 ×; 5.0e-07 | **no**")
+    assert told[6].endswith("> 120 ×; 5.0e-07 | yes")
+    assert told[7].endswith(
+        "8 cases × 3 seeds, beside Stable-Baselines3 | none behind | 0 ahead, 8 level, 0 behind | yes"
+    )
+    assert told[-1].endswith("≥ 5 | 1; with intervals apart 1 | **no**")
+
+
+def test_where_others_are_quicker_is_said() -> None:
+    results = {
+        "versus": [solved(1.0, 17.0), solved(1.0, 300.0)],
+        "scalar": [solved(1.0, 0.5, states=1000), solved(1.0, 2.0), solved(1.0, 0.1, states=100_000)],
+        "alone": [solved(1.0, None)],
+    }
+    assert exact.shortfalls(results) == [
+        "Exact solver, random 10,000, D 1: 17 × as fast as HiGHS; we aim at 100 ×.",
+        "Models with one reward: quantecon is 2 to 10 × as fast as the exact solver (random 1,000, random 100,000).",
+    ]
+    results["alone"][0]["ours"]["gap"] = 1e-5
+    assert exact.shortfalls(results)[-1] == "No certificate within 1e-06 on random 10,000, D 1."
+
+
+def test_speeds_of_the_environments() -> None:
+    plain = {"NumPy": [10.0, 20.0], "1": [100.0, 220.0], "10": [500.0, 1000.0]}
+    decisions = {kind: [100.0, 100.0] for kind in environments.traffic.ROWS}
+    decisions |= {"sumo-rl": [5.0, None], "sumo": [200.0, 200.0], "sumo-rl libsumo": [50.0, 50.0]}
+    found = {"species": plain, "datacenter": plain, "traffic": {"speeds": decisions}}
+    told = [" | ".join(line) for line in environments.table(found)]
+    assert "Species conservation, evenhand | 160 | 10.5 × | 10 – 11" in told
+    assert "Data centre, evenhand, 10 side by side | 750 | 50 × | 50 – 50" in told
+    assert "Traffic light, sumo-rl, as it is by default | 5 | 20 × | 20 – 20" in told
+    [only] = environments.shortfalls(found)
+    assert only.startswith("evenhand on SUMO is 0.50 × as fast as the bare program")
 
 
 # Fairness
