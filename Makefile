@@ -11,7 +11,7 @@ demo: $(READY)  ## solve a fair planning problem; a table here and a picture in 
 	$(BIN)/python -m evenhand.demo
 
 test: $(READY) $(PEERS_READY)  ## every test, the slow ones too
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist loadgroup
 
 lint: $(READY)  ## style, types and the direction of dependencies
 	$(BIN)/ruff check .

@@ -24,6 +24,8 @@ from evenhand.runs.study import Cell, Executor, Learner, carry_out, cells_of
 from test_cli_learning import PROGRAM, program, refused
 from test_study import SMALL, TINY, Here, ignore
 
+pytestmark = pytest.mark.xdist_group("ray")  # one cluster, not one for each process that tests
+
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # which is to say: on the loopback interface
@@ -66,8 +68,16 @@ def kill_machine(raylet: int) -> None:
     children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split()
     for pid in (raylet, *map(int, children)):
         os.kill(pid, signal.SIGKILL)
-    while Path(f"/proc/{raylet}/fd").exists() and Path(f"/proc/{raylet}/stat").read_text().split()[2] != "Z":
+    while runs(raylet):
         time.sleep(0.01)
+
+
+def runs(pid: int) -> bool:
+    """A process that was killed is still listed until its parent has noticed."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")")[-1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +108,7 @@ def connection(machines: Machines) -> Iterator[None]:
 @pytest.fixture
 def second(machines: Machines, connection: None) -> int:
     """The process id of a second node, beside the head; made anew if it was killed."""
-    if machines.second is None or not Path(f"/proc/{machines.second}").exists():
+    if machines.second is None or not runs(machines.second):
         machines.second = machines.add()
         until = time.monotonic() + 120
         while cpus() != 2:  # a node that was killed is counted until it is missed
