@@ -1,6 +1,6 @@
 """Speed, memory and quality of learning, beside other libraries on the same problems with the same hyperparameters.
 
-    python benchmarks/learning.py              speed and memory: about half an hour
+    python benchmarks/learning.py              speed and memory: about twenty minutes
     python benchmarks/learning.py --quality    what is learnt, over ten seeds: about an hour; --scale 0.25 for less
     python benchmarks/learning.py --quick      either of them with tiny runs, printed: about a minute or two
 
@@ -149,37 +149,39 @@ def own_seeds(case: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def own_quality(case: dict[str, Any]) -> dict[str, float]:
-    """The mean return of the last tenth of the training, and of test episodes with the most probable actions."""
+def own_quality(case: dict[str, Any]) -> dict[str, list[float]]:
+    """For each seed the mean return of the last tenth of the training, and of tests with the most probable actions."""
     import gymnasium
     import polars as pl
 
     import evenhand as eh
 
+    found: dict[str, list[float]] = {"training": [], "test": []}
+    asked = {"jobs": 1, "settings": case["settings"], "episodes": 0}
     with tempfile.TemporaryDirectory() as folder:
+        seeds = [seed for seed, _ in case["tests"]]
         run = eh.train(
-            case["env"],
-            case["algo"],
-            "utilitarian",
-            case["steps"],
-            seeds=[case["seed"]],
-            jobs=1,
-            settings=case["settings"],
-            folder=folder + "/run",
-            episodes=0,
+            case["env"], case["algo"], "utilitarian", case["steps"], seeds=seeds, folder=folder + "/run", **asked
         )
-        table, policy = run.metrics(), run.policy(case["seed"])
-    last = table.filter((pl.col("step") > 0.9 * pl.col("step").max()) & (pl.col("episodes") > 0))
-    [returns] = [name for name in table.columns if name.startswith("episode_return")]
-    training = (last[returns] * last["episodes"]).sum() / last["episodes"].sum() if len(last) else float("nan")
-    env, totals = gymnasium.make(case["env"]), []
-    for seed in case["test_seeds"]:
-        observation, total, ended = env.reset(seed=seed)[0], 0.0, False
-        while not ended:
-            observation, reward, terminated, truncated, _ = env.step(policy(observation, deterministic=True))
-            total, ended = total + float(reward), terminated or truncated
-        totals.append(total)
-    return {"training": float(training), "test": statistics.fmean(totals)}
+        whole, policies = run.metrics(), {seed: run.policy(seed) for seed in seeds}
+    [returns] = [name for name in whole.columns if name.startswith("episode_return")]
+    env = gymnasium.make(case["env"])
+    for seed, tests in case["tests"]:
+        table = whole.filter(pl.col("seed") == seed)
+        last = table.filter((pl.col("step") > 0.9 * pl.col("step").max()) & (pl.col("episodes") > 0))
+        ended = last["episodes"].sum()
+        found["training"].append(float((last[returns] * last["episodes"]).sum() / ended) if ended else float("nan"))
+        totals = []
+        for start in tests:
+            observation, total, over = env.reset(seed=start)[0], 0.0, False
+            while not over:
+                observation, reward, terminated, truncated, _ = env.step(
+                    policies[seed](observation, deterministic=True)
+                )
+                total, over = total + float(reward), terminated or truncated
+            totals.append(total)
+        found["test"].append(statistics.fmean(totals))
+    return found
 
 
 def own_fair(case: dict[str, Any]) -> dict[str, Any]:
@@ -203,7 +205,8 @@ def own_fair(case: dict[str, Any]) -> dict[str, Any]:
 def run(side: str, case: dict[str, Any], cache: str | None = None) -> dict[str, Any]:
     """One case in a process of its own."""
     environment = os.environ | ({"XDG_CACHE_HOME": cache} if cache else {})
-    command = [sys.executable, __file__, "--own"]
+    # What MO-Gymnasium's environments need is installed beside the peers, and evenhand is too.
+    command = [str(PEERS) if case["job"] == "fair" else sys.executable, __file__, "--own"]
     if side != "evenhand":
         command = [str(PEERS), "-W", "ignore", str(HERE / f"peer_{side}.py")]
     if side in ("sb3", "sbx") and "settings" in case:
@@ -404,21 +407,27 @@ def learnt(
     for env, algo, steps, settings in QUALITY:
         if f"{env}/{algo}" not in cases:
             continue
-        config = configured(algo, settings)
         case = {"job": "quality", "env": env, "algo": algo, "steps": max(5_000, int(scale * steps))}
-        case |= {"settings": config}
+        case |= {"settings": configured(algo, settings)}
+        tests = [(seed, [10_000 * (seed + 1) + episode for episode in range(episodes)]) for seed in range(seeds)]
+        cores = os.cpu_count() or 1
+        # In turns, so that neighbours on the machine disturb both; each process takes several seeds.
+        shares = [(side, tests[core::cores]) for core in range(cores) for side in ("evenhand", "sb3") if tests[core:]]
 
-        def one(side_and_seed: tuple[str, int], case: dict[str, Any] = case) -> dict[str, Any]:
-            side, seed = side_and_seed
-            tests = [10_000 * (seed + 1) + episode for episode in range(episodes)]
-            return run(side, case | {"seed": seed, "test_seeds": tests}, cache)
+        def one(share: tuple[str, Any], case: dict[str, Any] = case) -> dict[str, Any]:
+            return run(share[0], case | {"tests": share[1]}, cache)
 
-        who = [(side, seed) for seed in range(seeds) for side in ("evenhand", "sb3")]
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            results = dict(zip(who, pool.map(one, who), strict=True))
-        row: dict[str, Any] = {"env": env, "algo": algo, "steps": case["steps"]}
-        for fact in ("test", "training"):
-            row[fact] = {side: [results[side, seed][fact] for seed in range(seeds)] for side in ("evenhand", "sb3")}
+        with ThreadPoolExecutor(cores) as pool:
+            results = list(pool.map(one, shares))
+        row: dict[str, Any] = {"env": env, "algo": algo, "steps": case["steps"], "test": {}, "training": {}}
+        for fact, side in itertools.product(("test", "training"), ("evenhand", "sb3")):
+            of = [
+                (seed, value)
+                for share, result in zip(shares, results, strict=True)
+                if share[0] == side
+                for (seed, _), value in zip(share[1], result[fact], strict=True)
+            ]
+            row[fact][side] = [value for _, value in sorted(of)]
         console.print(row)
         yield row
 
@@ -480,7 +489,7 @@ def measure_speed(quick: bool, repeats: int, parts: Iterable[str], console: Cons
                 show(console, "Everyone", everyone_table(results[part]))
             elif part in HOST:
                 # Of the second, less: what matters there is that rewards are vectors.
-                shorter = scale if part == "cartpole" else 0.5 * scale
+                shorter = (0.5 if part == "cartpole" else 0.3) * scale
                 results[part] = throughput(HOST[part], repeats, shorter, cache, console)
                 show(console, f"{HOST[part]}, one seed on one core", speed_table(results[part]))
                 show(console, "Everyone", everyone_table(results[part]))
@@ -534,10 +543,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quality", action="store_true", help="what is learnt, instead of speed")
     parser.add_argument("--quick", action="store_true", help="tiny runs; the page is left alone")
-    parser.add_argument("--repeats", type=int, default=3, help="repetitions of everything that is timed")
+    parser.add_argument("--repeats", type=int, default=2, help="repetitions of everything that is timed")
     parser.add_argument("--seeds", type=int, default=10, help="seeds of everything whose quality is compared")
     parser.add_argument("--scale", type=float, default=1.0, help="of the steps in which something is learnt")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts of the speed to measure anew")
+    usual = [part for part in PARTS if part != "starting"]
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=usual, help="parts of the speed to measure anew")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES, help="of the quality, to measure anew")
     parser.add_argument("--page", action="store_true", help="only write the page anew from what was measured last")
     parser.add_argument("--own", action="store_true", help=argparse.SUPPRESS)

@@ -73,7 +73,7 @@ def aims(solver: dict[str, Any], learning: dict[str, Any], fair: dict[str, Any])
                     yes[met],
                 ]
             )
-    for kind, when in (("early", "early"), ("quality", "in the end")):
+    for kind, when in (("early", "from few steps"), ("quality", "in the end")):
         rows = learning.get(kind, {"rows": [], "seeds": 0})
         verdicts = [learning_page.verdict(row["test"]["evenhand"], row["test"]["sb3"]) for row in rows["rows"]]
         lines.append(
@@ -100,11 +100,11 @@ def aims(solver: dict[str, Any], learning: dict[str, Any], fair: dict[str, Any])
 def fairness_table(fair: dict[str, Any]) -> list[list[str]]:
     """One row for each environment: the scores, and what the intervals say."""
     marks = {"ahead": "", "level": " (level)", "behind": " (**ahead of us**)", "": ""}
-    lines = [["", *(morl.TITLES[name] for name in (*morl.OURS, *morl.PEERS))]]
+    lines = [["", *(morl.TITLES[name] for name in (morl.OURS, *morl.PEERS))]]
     for env, measured in fair.items():
         found = morl.compared(env, measured)
         lines.append([env])
-        for name in (*morl.OURS, *morl.PEERS):
+        for name in (morl.OURS, *morl.PEERS):
             one = found.get(name)
             lines[-1].append(f"{one.score:.3f} ± {(one.high - one.low) / 2:.3f}{marks[one.verdict]}" if one else "–")
     return lines

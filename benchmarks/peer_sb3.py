@@ -16,7 +16,13 @@ def speed(case: dict[str, Any]) -> dict[str, float]:
     return timed(case, learn)
 
 
-def quality(case: dict[str, Any]) -> dict[str, float]:
+def quality(case: dict[str, Any]) -> dict[str, list[float]]:
+    """What each seed learns."""
+    learnt = [learnt_by(case | {"seed": seed, "test_seeds": tests}) for seed, tests in case["tests"]]
+    return {fact: [found[fact] for found in learnt] for fact in ("training", "test")}
+
+
+def learnt_by(case: dict[str, Any]) -> dict[str, float]:
     """The mean return of the last tenth of the training, and of test episodes with the most probable actions."""
     import numpy as np
     from stable_baselines3.common.callbacks import BaseCallback

@@ -259,10 +259,10 @@ def test_all_take_turns_on_problems_that_they_can_have(monkeypatch: pytest.Monke
 
 def test_the_page_beside_morl_baselines_says_who_is_ahead() -> None:
     mine, even, other = [[3.0, 3.0]] * 3, [[3.0, 2.0], [3.0, 4.0], [3.0, 3.0]], [[1.0, 3.0]] * 3
-    found = {"evenhand": mine, "evenhand, NLMOPPO's settings": even, "nlmoppo": other, "eupg": [[4.0, 4.0]] * 3}
+    found = {"evenhand": mine, "lcn": even, "nlmoppo": other, "eupg": [[4.0, 4.0]] * 3}
     said = morl.page({"deep-sea-treasure-v0": {"steps": 1000, "seeds": 3, "returns": found}})
     assert "Not measured yet: resource-gathering-v0" in said
-    assert "| evenhand | 3.000 | 3.000 … 3.000 |  | 3, 3 |" in said
+    assert "| GGF-PPO (evenhand) | 3.000 | 3.000 … 3.000 |  | 3, 3 |" in said
     assert "| NLMOPPO | 1.667 | 1.667 … 1.667 | ahead | 1, 3 |" in said
     assert "| EUPG | 4.000 | 4.000 … 4.000 | **behind** | 4, 4 |" in said
     assert "| level |" in said
