@@ -494,7 +494,7 @@ def measure_speed(quick: bool, repeats: int, parts: Iterable[str], console: Cons
                 show(console, f"{HOST[part]}, one seed on one core", speed_table(results[part]))
                 show(console, "Everyone", everyone_table(results[part]))
             elif part == "seeds":
-                sizes = (20_480, 2, 10_240) if quick else (200_000, 50, 102_400)
+                sizes = (20_480, 2, 10_240) if quick else (300_000, 50, 102_400)
                 results[part] = many_seeds(repeats, *sizes, console)
                 results[part] |= {"arithmetic": arithmetic(repeats, console)}
                 show(console, "PPO, many seeds on two cores", seeds_table(results[part]))
