@@ -1,5 +1,6 @@
 """Stable-Baselines3's side of `learning.py` (see peer.py)."""
 
+import copy
 from typing import Any
 
 from peer import falling, make_env, serve, timed
@@ -71,7 +72,7 @@ def made(case: dict[str, Any], monitored: bool) -> Any:
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-    given = dict(case["settings"])
+    given = copy.deepcopy(case["settings"])  # for the next seed
     envs, normalise, network = given.pop("n_envs"), given.pop("normalise"), given.pop("policy_kwargs")
     network["activation_fn"] = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU}[network["activation_fn"]]
     for name in given.pop("falling"):

@@ -67,6 +67,19 @@ def test_peers_of_the_benchmark_learn_as_long_as_they_are_told(peer: str, env: s
     assert (found["compile"] > 0) == (peer == "sbx")
 
 
+@pytest.mark.parametrize("side", ["evenhand", "sb3"])
+def test_several_seeds_are_learnt_in_one_process(side: str) -> None:
+    """Each as if it were alone, and no two alike."""
+    [settings] = [settings for env, algo, _, settings in learning.QUALITY if (env, algo) == ("Pendulum-v1", "a2c")]
+    case = {"job": "quality", "env": "Pendulum-v1", "algo": "a2c", "steps": 4096}
+    case |= {"settings": learning.configured("a2c", settings)}
+    both = learning.run(side, case | {"tests": [(0, [7, 8]), (1, [7, 8])]})
+    alone = learning.run(side, case | {"tests": [(1, [7, 8])]})
+    for fact in ("training", "test"):
+        assert both[fact][1:] == alone[fact]
+        assert both[fact][0] != both[fact][1]
+
+
 @pytest.mark.parametrize("method", ["nlmoppo", "eupg", "lcn"])
 def test_what_morl_baselines_learns_is_tested(method: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A submarine that is at most 100 steps under way, with treasures of up to 124."""
