@@ -185,7 +185,9 @@ class CompiledLoop:
         return _first_state(task, seed, envs, observation, len(self.env.objectives), key)
 
     def compile(self, state: LoopState) -> float:
-        """Compile the whole loop, or find it in the cache; the seconds it took."""
+        """Compile the whole loop, or find it in the cache; the seconds it took. For the next seed it is all there."""
+        if self._run is not None:
+            return 0.0
         began = time.perf_counter()
         run = jax.jit(partial(_run, self.env, self.task), donate_argnums=1)
         self._run = run.lower(self.task.config, state, 1, 1).compile()
@@ -193,8 +195,7 @@ class CompiledLoop:
 
     def advance(self, state: LoopState, updates: int, of: int) -> tuple[LoopState, Report]:
         """Make so many updates, of all those that the run will have made in the end; the old state is used up."""
-        if self._run is None:
-            self.compile(state)
+        self.compile(state)
         state, sums, tally = self._run(self.task.config, state, updates, of)
         return state, report(sums, tally, updates, self.task)
 
@@ -264,7 +265,9 @@ class HostLoop:
         return state._replace(observation=observation, initial=jnp.ones(N, bool), episodes=no_episodes(N, self.env.D))
 
     def compile(self, state: LoopState) -> float:
-        """Compile acting and learning; the seconds it took."""
+        """Compile acting and learning; the seconds it took. For the next seed it is all there."""
+        if self._rollout is not None:
+            return 0.0
         began = time.perf_counter()
         acting, remaining = self.task.agent.acting(state.agent), np.float32(1.0)
         raw, _ = self._explore(acting, np.asarray(state.observation), state.key, np.int32(0), remaining)
@@ -283,9 +286,8 @@ class HostLoop:
 
     def advance(self, state: LoopState, updates: int, of: int) -> tuple[LoopState, Report]:
         """Make so many updates, of all those that the run will have made in the end; the old state is used up."""
-        if self._rollout is None:
-            self.compile(state)
-        assert self._envs is not None
+        self.compile(state)
+        assert self._envs is not None and self._rollout is not None
         task, done, key = self.task, int(state.updates), state.key
         learner, tally, sums = (state.agent, state.episodes), nothing_tallied(self.env.D), nothing_reported(task)
         observation, initial = np.asarray(state.observation), np.asarray(state.initial)

@@ -112,9 +112,14 @@ class ColumnGeneration:
         bound, best_cut = np.inf, None
         if not self.returns:
             best_cut = master.first_cut()
-            bound = self._query(master, best_cut, 1e-3 * widest * master.unit(best_cut))
+            slack = 0.1 * self.tol if master.is_linear else 1e-3 * widest
+            bound = self._query(master, best_cut, slack * master.unit(best_cut))
         shares, cut = master.solve()
         mix = self._mix(master, shares, bound, best_cut or cut)
+        if mix.gap <= self.tol * master.unit(mix.cut):
+            if self.report is not None:
+                self.report(mix.welfare, mix.upper, self.queries)
+            return mix
         idle, plain, smoothing = 0, best_cut is None, SMOOTHING
         while True:
             # Staying near the best cut keeps queries from jumping about: with 16 objectives it saves two in three.

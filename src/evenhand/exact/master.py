@@ -33,6 +33,10 @@ class Cut(NamedTuple):
 class Master(Protocol):
     """The welfare of mixtures of the columns added so far."""
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether all cuts have the same weights: then the first answer may be the last."""
+
     def add(self, returns: Float[np.ndarray, " D"]) -> None:
         """One more return vector to mix."""
 
@@ -70,6 +74,11 @@ class OrderedMaster:
             widest = np.ptp(np.array(columns)) if columns else 0.0
             self._floors = floors - GIVE * widest * np.arange(1, len(floors) + 1)
         self._program: _OrderedProgram | None = None
+
+    @property
+    def is_linear(self) -> bool:
+        """With equal weights, and thus with one user."""
+        return not self.prices[:-1].any() and not len(self._floors)
 
     def add(self, returns: Float[np.ndarray, " D"]) -> None:
         """See `Master`."""
@@ -201,6 +210,11 @@ class SmoothMaster:
     ) -> None:
         """start: a mixture of the columns at which the welfare is defined."""
         self._welfare, self._columns, self._best = welfare, list(columns), start
+
+    @property
+    def is_linear(self) -> bool:
+        """What is linear goes to the other one."""
+        return False
 
     def add(self, returns: Float[np.ndarray, " D"]) -> None:
         """See `Master`."""

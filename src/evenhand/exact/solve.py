@@ -145,6 +145,9 @@ def _by_columns(oracle: Oracle, welfare: Welfare, gamma: float, goal: float, rep
     mix = generation.maximise(welfare)
     used = np.flatnonzero(mix.shares)
     mixture = Mixture(mix.shares[used], np.array([generation.policies[k] for k in used]))
+    if len(used) == 1:  # nothing to read off: it is stationary already
+        best = evaluated(oracle.model, np.eye(oracle.model.A)[mixture.policies[0]], gamma)
+        return _Found(best, mix.upper, mix.cut.weights, "columns", generation.queries, generation.interrupted)
     goal = goal * _unit(mix.cut.weights, welfare)
     visits, elsewhere = visits_of(oracle.model, mixture, gamma), generation.policies[-1]
     best = _read_off(oracle.model, visits, elsewhere, welfare, gamma, mix.upper, goal)
