@@ -758,6 +758,23 @@ def test_the_same_seed_gives_the_same_bits(algorithm):
     assert equal_bits(first[0], state)
 
 
+@pytest.mark.parametrize("host", [False, True])
+def test_what_was_compiled_for_one_seed_serves_the_next(host):
+    probe = one_at_a_time(1.0, 2.0)
+    task = task_of(probe, "a2c", tiny("a2c"))
+    env = HostEnv.of(lambda: GymEnv(probe), "probe")
+    shared, own = ((HostLoop(env, task) if host else CompiledLoop(probe, task)) for _ in range(2))
+    assert shared.compile(shared.start(0)) > 0
+    shared.advance(shared.start(0), 3, 3)
+    state = shared.start(1)
+    assert shared.compile(state) == 0
+    after, _ = shared.advance(state, 3, 3)
+    alone, _ = own.advance(own.start(1), 3, 3)
+    assert equal_bits(after, alone)
+    for loop in (shared, own):
+        loop.close()
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("normalise", [False, True])
 def test_every_algorithm_updates_with_shapes_checked(algorithm, normalise):

@@ -447,6 +447,19 @@ def test_utilitarian_is_a_scalar_model():
                 assert same.welfare == solution.welfare
 
 
+@pytest.mark.parametrize("criterion", ["discounted", "average"])
+def test_linear_welfare_takes_one_query(criterion):
+    """No weights but the first are possible, so that the first answer is the last, and it is deterministic."""
+    gamma = {"gamma": 0.9} if criterion == "discounted" else {}
+    for kind in KINDS:
+        raw = small(kind, 1)
+        solution = eh.solve(raw.model(), "utilitarian", criterion=criterion, method="columns", **gamma)
+        by_program = eh.solve(raw.model(), "utilitarian", criterion=criterion, method="lp", **gamma)
+        assert (solution.queries, solution.status) == (1, "optimal")
+        assert solution.welfare >= by_program.welfare - by_program.gap - solution.gap
+        assert set(np.unique(solution.policy[raw.model().reachable])) <= {0.0, 1.0}
+
+
 def test_one_objective_is_a_scalar_model_whatever_the_welfare():
     for kind in (dense, sparse, periodic, deterministic):
         raw = small(kind, 3, D=1)
