@@ -287,7 +287,8 @@ class HostLoop:
     def advance(self, state: LoopState, updates: int, of: int) -> tuple[LoopState, Report]:
         """Make so many updates, of all those that the run will have made in the end; the old state is used up."""
         self.compile(state)
-        assert self._envs is not None and self._rollout is not None
+        assert self._envs is not None
+        assert self._rollout is not None
         task, done, key = self.task, int(state.updates), state.key
         learner, tally, sums = (state.agent, state.episodes), nothing_tallied(self.env.D), nothing_reported(task)
         observation, initial = np.asarray(state.observation), np.asarray(state.initial)
