@@ -11,6 +11,7 @@ its Numba code is compiled before the time counts.
 
 import argparse
 import json
+import math
 import platform
 import resource
 import subprocess
@@ -51,10 +52,12 @@ class Case:
         return f"{'random' if self.kind == 'garnet' else 'grid'} {self.states:,}, D {self.objectives}{average}"
 
 
-SMALL = [Case("garnet", 10_000, D, "average") for D in (2, 4, 16)]
-LARGE = [Case("garnet", 100_000, D) for D in (2, 4, 16)] + [Case("grid", 100_000, D) for D in (2, 4)]
-LARGE += [Case("garnet", 1_000_000, D) for D in (2, 4)]
-"""Those without a peer that could solve them."""
+USERS = (2, 4, 16)
+SMALL = [Case("garnet", states, D) for states in (1000, 10_000) for D in USERS]
+SMALL += [Case("garnet", 10_000, D, "average") for D in USERS]
+LARGE = [Case("garnet", 100_000, D) for D in USERS] + [Case("grid", 100_000, D) for D in (2, 4)]
+LARGE += [Case("garnet", 1_000_000, D) for D in USERS]
+"""Solved without a peer beside them: of most of these none could."""
 
 
 def measure(case: Case) -> dict[str, float | str | None]:
@@ -182,6 +185,25 @@ def by_itself(row: dict[str, Any]) -> list[str]:
     return [name, *numbers, str(mine["status"])]
 
 
+def growth(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """Seconds of random models by their number of states, and the power of it by which they grow in the last decade."""
+    seconds = {
+        (row["case"]["objectives"], row["case"]["states"]): row["ours"]["seconds"]
+        for row in rows
+        if (row["case"]["kind"], row["case"]["criterion"]) == ("garnet", "discounted")
+    }
+    sizes = sorted({states for _, states in seconds})
+    lines = [["users", *(f"{states:,} states (s)" for states in sizes), "power"]]
+    for D in sorted({D for D, _ in seconds}):
+        known = [(states, seconds[D, states]) for states in sizes if (D, states) in seconds]
+        line = [str(D), *(f"{seconds[D, states]:.2f}" if (D, states) in seconds else "–" for states in sizes)]
+        if len(known) > 1:
+            (few, quick), (many, slow) = known[-2:]
+            line.append(f"{math.log(slow / quick) / math.log(many / few):.2f}")
+        lines.append(line if len(known) > 1 else [*line, "–"])
+    return lines
+
+
 VERSUS = ["model", "evenhand (s)", "certified gap", "MB", "HiGHS ipm (s)", "MB", "ratio", "difference"]
 SCALAR = ["model", "evenhand (s)", "certified gap", "MB", "quantecon (s)", "MB", "ratio", "difference"]
 ALONE = ["model", "seconds", "certified gap", "peak MB", "scalar models", "status"]
@@ -219,7 +241,8 @@ def main() -> None:
     if not PEERS.exists():
         raise SystemExit("there is no quantecon to compare with: run this by `make bench-exact`, which installs it.")
     console = Console()
-    sizes = [("garnet", 1000, 4)] if asked.quick else [("garnet", 1000, 4), ("garnet", 10_000, 4), ("grid", 10_000, 4)]
+    sizes = [("garnet", 1000, D) for D in USERS]
+    sizes = sizes[1:2] if asked.quick else [*sizes, ("garnet", 10_000, 4), ("grid", 10_000, 4)]
     results: dict[str, Any] = {"limit": asked.limit, "python": platform.python_version(), "machine": platform.machine()}
     results["versus"] = against("highs", [Case(*size, limit=asked.limit) for size in sizes], 3, console)
     single = [Case("garnet", states, 1) for states in (1000, 10_000, 100_000, 1_000_000)]
@@ -249,6 +272,11 @@ def markdown(header: list[str], rows: Iterable[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def grown(results: dict[str, Any]) -> str:
+    header, *rows = growth(results["alone"])
+    return markdown(header, rows)
+
+
 def page(results: dict[str, Any]) -> str:
     return PAGE_TEXT.format(
         machine=f"{results['machine']}, Python {results['python']}, one process at a time",
@@ -256,6 +284,7 @@ def page(results: dict[str, Any]) -> str:
         versus=markdown(VERSUS, map(beside, results["versus"])),
         scalar=markdown(SCALAR, map(beside, results["scalar"])),
         own=markdown(ALONE, map(by_itself, results["alone"])),
+        growth=grown(results),
         limit=results["limit"],
     )
 
@@ -292,6 +321,12 @@ counted.
 "scalar models": how many models with one reward, each with other weights of the users, were solved on the way.
 
 {own}
+
+## How the cost grows
+
+Random models, discounted. "power": seconds grow like this power of the states, from the last but one size to the last.
+
+{growth}
 """
 
 

@@ -132,6 +132,7 @@ def page() -> str:
         versus=exact.markdown(exact.VERSUS, map(exact.beside, solver["versus"])),
         scalar=exact.markdown(exact.SCALAR, map(exact.beside, solver["scalar"])),
         own=exact.markdown(exact.ALONE, map(exact.by_itself, solver["alone"])),
+        growth=exact.grown(solver),
         environments=table(environments.table(speeds)),
     )
 
@@ -203,6 +204,10 @@ One reward, beside quantecon:
 Alone:
 
 {own}
+
+How it grows with the states; the power is that of the last step:
+
+{growth}
 
 ## Environments
 

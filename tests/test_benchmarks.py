@@ -6,6 +6,7 @@ Nothing here needs the peers to be installed.
 import json
 import math
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -350,6 +351,17 @@ def test_where_others_are_quicker_is_said() -> None:
     ]
     results["alone"][0]["ours"]["gap"] = 1e-5
     assert exact.shortfalls(results)[-1] == "No certificate within 1e-06 on random 10,000, D 1."
+
+
+def test_how_the_cost_of_solving_grows() -> None:
+    def solved(states: int, D: int, seconds: float, **more: str) -> dict[str, Any]:
+        return {"case": asdict(exact.Case("garnet", states, D, **more)), "ours": {"seconds": seconds}}
+
+    rows = [solved(1000, 2, 0.5), solved(10_000, 2, 5.0), solved(100_000, 2, 500.0), solved(1000, 4, 1.0)]
+    header, two, four = exact.growth([*rows, solved(1000, 2, 99.0, criterion="average")])
+    assert header == ["users", "1,000 states (s)", "10,000 states (s)", "100,000 states (s)", "power"]
+    assert two == ["2", "0.50", "5.00", "500.00", "2.00"]
+    assert four == ["4", "1.00", "–", "–", "–"]
 
 
 def test_speeds_of_the_environments() -> None:

@@ -811,7 +811,7 @@ class Interrupt:
 @pytest.mark.parametrize("text", ["ggf", "maximin", "leximin", "nash", "alpha:2"])
 def test_an_interrupt_keeps_the_best_so_far(text, gamma, query):
     for kind in (dense, sparse):
-        raw = kind(np.random.default_rng(0), 5, 3, 5)
+        raw = kind(np.random.default_rng(0), 6, 3, 5)
         raw = raw.with_rewards(raw.rewards**2 + 0.01)  # so that it takes a few queries
         welfare, interrupt = eh.welfare(text, 5), Interrupt(query)
         solution = eh.solve(raw.model(), welfare, method="columns", report=interrupt, **question(gamma))

@@ -117,6 +117,8 @@ def factorise(M: sp.csr_array) -> SuperLU:
             (sp.eye_array(M.shape[0]) - M).tocsc(),
             permc_spec="MMD_AT_PLUS_A",
             diag_pivot_thresh=0.0,
+            relax=1,
+            panel_size=1,  # measured: with so few entries in a row, blocks only take time
             options={"SymmetricMode": True},
         )
     except RuntimeError:  # where the way out of some states has a probability below the last digit of 1

@@ -67,7 +67,9 @@ class DiscountedOracle:
         P, rewards = _chain_of(self.model, policy)
         enough = _tolerance(rewards, tol / self.scale)
         x = _occupation_by_sweeps(P, self.model.initial, self.gamma, enough, start=self._last_occupation)
-        if x is None:
+        if x is None and self._solver.can_factorise:
+            x = self._solver.occupation(policy, P)
+        elif x is None:
             x = discounted_occupation(P, self.model.initial, self.gamma)
         self._last_occupation = x
         return np.asarray(x @ rewards) * self.scale

@@ -71,7 +71,7 @@ class ScalarSolver:
 
     def solve(self, reward: Float[np.ndarray, " SA"], tol: float) -> tuple[Integer[np.ndarray, " S"], Bounds]:
         """A policy proven to be within `tol` of the optimum, or as close as rounding allows, and the proof."""
-        v = self.values
+        v = self._start(reward)
         policy, backup = self._greedy(reward, v)
         largest = float(np.abs(reward).max())
         best = policy, self._bounds(backup - v, v, largest)
@@ -90,6 +90,13 @@ class ScalarSolver:
                 narrowest, best = bounds.width, (policy, bounds)
         self.values = self._centred(backup)
         return best
+
+    def _start(self, reward: Float[np.ndarray, " SA"]) -> Float[np.ndarray, " S"]:
+        """The values of the last policy for this reward, where its factors are at hand; else the last values."""
+        if self._lu is None:
+            return self.values
+        rows = self._first_row + self._lu[0]
+        return self._evaluate_directly(self._lu[0], self.transitions[rows], reward[rows], self.values)
 
     def highest_value(self, reward: Float[np.ndarray, " SA"]) -> float:
         """A bound on (1 − γ) max_s V*(s), from the values of the last solve."""
@@ -114,7 +121,7 @@ class ScalarSolver:
         # `change` carries the rounding of a few operations on numbers as large as these.
         rounding = 8 * np.finfo(float).eps * (largest_reward + 2 * max(float(v.max()), -float(v.min())))
         lowest, highest = self._extremes(change)
-        base = (1 - self.gamma) * (self.initial @ v)
+        base = (1 - self.gamma) * (self.initial * v).sum()  # a dot product would start threads, which cost more
         return Bounds(base + lowest - rounding, base + highest + rounding, rounding)
 
     def _extremes(self, change: Float[np.ndarray, " S"]) -> tuple[Float[np.ndarray, " G"], Float[np.ndarray, " G"]]:
@@ -154,7 +161,7 @@ class ScalarSolver:
             if spread <= target:
                 break
             if sweep > CHECK and sweeps_to_go(before, spread, target) > price:
-                if self._can_factorise:
+                if self.can_factorise:
                     return self._evaluate_directly(policy, P, r, v)
                 if sweep >= price:
                     break
@@ -177,6 +184,14 @@ class ScalarSolver:
             v = self._centred(v + lu.solve(residual))
         return v
 
+    def occupation(self, policy: Integer[np.ndarray, " S"], P: sp.csr_array) -> Float[np.ndarray, " S"]:
+        """The discounted shares of time x = (1 − γ) d0 (I − γP_π)⁻¹ by the same factors."""
+        lu, source = self.factors(policy, P), (1 - self.gamma) * self.initial
+        x = np.zeros_like(source)
+        for _ in range(2):
+            x = x + lu.solve(source + self.gamma * (x @ P) - x, "T")  # type: ignore[call-overload]  # not in the stubs
+        return x
+
     def factors(self, policy: Integer[np.ndarray, " S"], P: sp.csr_array) -> SuperLU:
         """The LU factors of I − γP_π; those of the last policy are kept."""
         if self._lu is None or not np.array_equal(self._lu[0], policy):
@@ -186,7 +201,8 @@ class ScalarSolver:
         return self._lu[1]
 
     @cached_property
-    def _can_factorise(self) -> bool:
+    def can_factorise(self) -> bool:
+        """Whether the factors of policies stay sparse."""
         P = self.transitions
         S = P.shape[1]
         return lu_is_affordable(sp.csr_array((P.data, P.indices, P.indptr[:: self._actions]), shape=(S, S)))
