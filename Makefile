@@ -29,7 +29,7 @@ bench-learning: $(READY) $(PEERS_READY)  ## speed of learning beside four others
 	$(BIN)/python benchmarks/learning.py
 
 bench-early: $(READY) $(PEERS_READY)  ## what is learnt from few steps, beside Stable-Baselines3, ten seeds each
-	$(BIN)/python benchmarks/learning.py --quality --scale 0.25
+	$(BIN)/python benchmarks/learning.py --quality --scale 0.2
 
 bench-environments: $(READY) $(PEERS_READY)  ## speed of the three environments
 	$(BIN)/python benchmarks/environments.py

@@ -1,7 +1,7 @@
 """Speed, memory and quality of learning, beside other libraries on the same problems with the same hyperparameters.
 
     python benchmarks/learning.py              speed and memory: about twenty minutes
-    python benchmarks/learning.py --quality    what is learnt, over ten seeds: about an hour; --scale 0.25 for less
+    python benchmarks/learning.py --quality    what is learnt, over ten seeds: about an hour; --scale 0.2 for less
     python benchmarks/learning.py --quick      either of them with tiny runs, printed: about a minute or two
 
 Results go to benchmarks/learning.json and docs/benchmarks-learning.md, each kind replacing only its own part; --quick

@@ -19,7 +19,7 @@ from peer import make_env, serve, timed
 os.environ["WANDB_MODE"] = "disabled"
 COMMANDS = 20
 """Returns that LCN is told to reach; the one that comes out best is tested."""
-TRIALS = 5
+TRIALS = 3
 """Episodes by which it is chosen."""
 
 

@@ -269,6 +269,16 @@ def test_the_page_beside_morl_baselines_says_who_is_ahead() -> None:
     assert "| level |" in said
 
 
+def test_settings_are_chosen_by_their_places() -> None:
+    scores = {"a": {"one": 3.0, "two": 0.1}, "b": {"one": 2.0, "two": 0.3}, "c": {"one": 1.0, "two": 0.2}}
+    assert morl.rank_sums(scores) == {"a": 4, "b": 3, "c": 5}
+    found = json.loads(morl.SEARCH.read_text())
+    for method, candidates in morl.CANDIDATES.items():
+        assert set(found[method]) == set(candidates)  # all were tried, and what is used is the best of them
+        sums = morl.rank_sums(found[method])
+        assert min(sums, key=sums.__getitem__) == morl.CHOSEN[method]
+
+
 def test_everyone_stands_beside_the_right_one_of_ours() -> None:
     """Of three peers one is faster, which is said first."""
     speed = {"ours": 1e4, "theirs": 2e4, "least": 0.4, "most": 0.6, "wall_ratio": 0.5}
