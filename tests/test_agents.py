@@ -21,7 +21,7 @@ from evenhand.agents.actor_critic import ActorCritic, take_in
 from evenhand.agents.config import scheduled
 from evenhand.agents.distributions import Categorical, Gaussian, distribution, to_environment
 from evenhand.agents.fairness import mean_over, no_initial_states, objective_weights, remember, worth
-from evenhand.agents.networks import Layer, apply_mlp, new_mlp
+from evenhand.agents.networks import NARROW, Layer, apply_mlp, new_mlp
 from evenhand.agents.normalise import (
     no_rewards_seen,
     normalised,
@@ -535,6 +535,44 @@ def test_a2c_loss_by_hand():
     np.testing.assert_allclose(facts["entropy"], entropy, rtol=1e-5)
     np.testing.assert_allclose(facts["value_loss"], value_loss, rtol=1e-5)
     np.testing.assert_allclose(total, policy_loss + 0.25 * value_loss - 0.01 * entropy, rtol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 1280, 4096, 70_000])
+def test_any_order_has_every_step_once(n):
+    order, other = (np.asarray(ppo._any_order(jax.random.key(seed), n)) for seed in (0, 1))
+    np.testing.assert_array_equal(np.sort(order), np.arange(n))
+    assert n < 3 or (order != other).any()
+
+
+def test_any_order_is_as_likely_as_any_other():
+    """Each of the 24 orders of four steps, and each of 256 steps in each quarter."""
+    keys = jax.random.split(jax.random.key(0), 24_000)
+    orders = np.asarray(jax.vmap(lambda key: ppo._any_order(key, 4))(keys))
+    counts = np.unique(orders, axis=0, return_counts=True)[1]
+    assert len(counts) == 24
+    assert scipy.stats.chisquare(counts).pvalue > 1e-3
+    places = np.argsort(np.asarray(jax.vmap(lambda key: ppo._any_order(key, 256))(keys[:4000])), axis=1)
+    quarters = np.stack([np.bincount(column // 64, minlength=4) for column in places.T])
+    assert scipy.stats.chisquare(quarters.ravel()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("outputs", [1, 5, NARROW - 1, NARROW, 40])
+def test_layers_with_few_outputs_are_like_all_others(outputs):
+    """Their products are computed the other way round: the outputs and gradients are those of xW + b."""
+    rng = np.random.default_rng(outputs)
+    x, pull = rng.normal(size=(3, 7, 6)), rng.normal(size=(3, 7, outputs))
+    layer = Layer(rng.normal(size=(6, outputs)), rng.normal(size=outputs))
+    single = jax.tree.map(lambda y: jnp.asarray(y, jnp.float32), (layer, x, pull))
+
+    def pulled(layer, x):
+        return jnp.sum(apply_mlp((layer,), x, "tanh") * single[2])
+
+    y = apply_mlp((single[0],), single[1], "tanh")
+    np.testing.assert_allclose(y, x @ layer.weight + layer.bias, rtol=1e-4, atol=1e-5)
+    to_layer, to_x = jax.jit(jax.grad(pulled, (0, 1)))(*single[:2])
+    np.testing.assert_allclose(to_layer.weight, np.einsum("tni,tno->io", x, pull), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(to_layer.bias, pull.sum(axis=(0, 1)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(to_x, pull @ layer.weight.T, rtol=1e-4, atol=1e-5)
 
 
 def test_scaled_advantages_keep_their_proportions():

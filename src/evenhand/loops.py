@@ -378,11 +378,13 @@ def _once(
     remaining = 1.0 - state.updates / of
     N = config.envs
 
-    def step(carry: tuple[Any, Array, Array], key: PRNGKey) -> tuple[tuple[Any, Array, Array], Transitions]:
+    def step(
+        carry: tuple[Any, Array, Array], keys: tuple[PRNGKey, PRNGKey, Key[Array, " N"]]
+    ) -> tuple[tuple[Any, Array, Array], Transitions]:
         envs, observation, initial = carry
-        acting, stepping, resetting = jax.random.split(key, 3)
+        acting, resetting, stepping = keys
         action = task.agent.explore(config, task.problem, state.agent, observation, acting, remaining)
-        after = jax.vmap(env.step)(envs, to_environment(task.actions, action), jax.random.split(stepping, N))
+        after = jax.vmap(env.step)(envs, to_environment(task.actions, action), stepping)
         ended = after.terminated | after.truncated
 
         def begun_anew(going: tuple[Any, Array]) -> tuple[Any, Array]:
@@ -397,9 +399,9 @@ def _once(
             observation, action, after.reward, after.observation, after.terminated, after.truncated, initial
         )
 
-    keys = jax.random.split(collecting, config.rollout)
+    keys = jax.random.split(collecting, (config.rollout, 2 + N))  # all at once, which takes little longer than for one
     start = (state.envs, state.observation, state.initial)
-    (envs, observation, initial), transitions = jax.lax.scan(step, start, keys)
+    (envs, observation, initial), transitions = jax.lax.scan(step, start, (keys[:, 0], keys[:, 1], keys[:, 2:]))
     agent, episodes, tally, facts = learn(
         task, config, state.agent, state.episodes, tally, transitions, learning, remaining
     )

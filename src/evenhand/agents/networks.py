@@ -13,6 +13,8 @@ from jaxtyping import Array, Float
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"tanh": jnp.tanh, "relu": jax.nn.relu}
 Initialisation = Literal["orthogonal", "uniform"]
+NARROW = 16
+"""Layers with fewer outputs are computed the other way round (see `_affine`)."""
 
 
 class Layer(NamedTuple):
@@ -61,5 +63,10 @@ def apply_mlp(layers: MLP, x: Float[Array, "*batch fan_in"], activation: str) ->
 
 
 def _affine(layer: Layer, x: Float[Array, "*batch fan_in"]) -> Float[Array, "*batch fan_out"]:
-    y = x @ layer.weight
+    weight = layer.weight
+    if weight.shape[1] < NARROW:
+        # The gradient is a product with few rows this way round, not one with few columns, which takes three times as
+        # long; without the barrier the compiler would turn it back.
+        weight = jax.lax.optimization_barrier(weight.T).T  # type: ignore[no-untyped-call]
+    y = x @ weight
     return y + jnp.broadcast_to(layer.bias, y.shape)

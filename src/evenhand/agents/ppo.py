@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float, Int, Shaped
 
 from evenhand.agents.actor_critic import (
     ActorCritic,
@@ -130,7 +130,7 @@ def update(
         return (stepped(config, params, change, remaining), optimiser), facts
 
     def epoch(learner: Learner, key: PRNGKey) -> tuple[Learner, dict[str, Array]]:
-        order = jax.random.permutation(key, config.steps_per_update)
+        order = _any_order(key, config.steps_per_update)
         shuffled = jax.tree.map(lambda y: y[order].reshape(config.minibatches, -1, *y.shape[1:]), samples)
         return jax.lax.scan(descend, learner, shuffled)
 
@@ -175,6 +175,17 @@ def loss(
         "clipped": jnp.mean(jnp.abs(ratio[:, 0] - 1.0) > clip),
     }
     return -surrogate + config.value * value_loss - entropy_weight * entropy, facts
+
+
+def _any_order(key: PRNGKey, n: int) -> Int[Array, " n"]:
+    """The numbers below n in random order: sorted by random bits, of which the last ones are the number itself.
+
+    Sorting one array takes a fifth of the time of `jax.random.permutation`, which is a tenth of an epoch. Numbers whose
+    random bits agree keep their order, which only matters where two minibatches meet.
+    """
+    own = 2 ** (n - 1).bit_length() - 1
+    drawn = jax.random.bits(key, (n,), jnp.uint32)
+    return (jnp.sort((drawn & ~jnp.uint32(own)) | jnp.arange(n, dtype=jnp.uint32)) & own).astype(jnp.int32)
 
 
 def _to_scale(advantage: Float[Array, "T N D"], weights: Float[Array, " D"]) -> Float[Array, "T N D"]:

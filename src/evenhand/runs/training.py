@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from evenhand.judge import Evaluation, Policy
     from evenhand.loops import Loop, Task
 
-ROWS = 200
-"""About how many rows of metrics a run has."""
+ROWS = 100
+"""At least so many rows of metrics a run has, if it has as many updates; each takes about a millisecond."""
 MOST_STEPS_PER_ROW = 65_536
 """Rows are also where a run can be stopped, so that they must not be too far apart."""
 CHECKPOINT_SECONDS = 30.0
