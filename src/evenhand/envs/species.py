@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from scipy.interpolate import PchipInterpolator
 
 from evenhand.errors import InputError
 from evenhand.types import Box, Discrete, PRNGKey, Step
@@ -317,8 +316,10 @@ class Species:
         return 1 - float(self.poaching_shares.min())
 
     @cached_property
-    def joint_recovery(self) -> PchipInterpolator:
+    def joint_recovery(self) -> Any:
         """JR of abalone: what a density is worth, in shares of the otters' capacity (monotone cubic)."""
+        from scipy.interpolate import PchipInterpolator  # which takes a quarter of a second, and few need it
+
         densities = [0.0, 0.02, 0.1, 0.5, self.carrying_density]
         return PchipInterpolator(densities, [0.0, 0.3, 0.4, 0.6, 1.0])
 
