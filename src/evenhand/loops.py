@@ -175,13 +175,14 @@ class CompiledLoop:
 
     def __init__(self, env: PureEnv, task: Task) -> None:
         self.env, self.task = env, task
+        self._reset = jax.jit(jax.vmap(env.reset))
         self._run: Any = None
 
     def start(self, seed: int) -> LoopState:
         """The state before the first step."""
         task, N = self.task, self.task.config.envs
         key, resets = jax.random.split(random_key(seed))
-        envs, observation = jax.jit(jax.vmap(self.env.reset))(jax.random.split(resets, N))
+        envs, observation = self._reset(jax.random.split(resets, N))
         return _first_state(task, seed, envs, observation, len(self.env.objectives), key)
 
     def compile(self, state: LoopState) -> float:
