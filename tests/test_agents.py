@@ -21,7 +21,7 @@ from evenhand.agents.actor_critic import ActorCritic, take_in
 from evenhand.agents.config import scheduled
 from evenhand.agents.distributions import Categorical, Gaussian, distribution, to_environment
 from evenhand.agents.fairness import mean_over, no_initial_states, objective_weights, remember, worth
-from evenhand.agents.networks import NARROW, Layer, apply_mlp, new_mlp
+from evenhand.agents.networks import MANY, NARROW, Layer, apply_mlp, new_mlp
 from evenhand.agents.normalise import (
     no_rewards_seen,
     normalised,
@@ -557,10 +557,11 @@ def test_any_order_is_as_likely_as_any_other():
 
 
 @pytest.mark.parametrize("outputs", [1, 5, NARROW - 1, NARROW, 40])
-def test_layers_with_few_outputs_are_like_all_others(outputs):
+@pytest.mark.parametrize("rows", [1, MANY])
+def test_layers_with_few_outputs_are_like_all_others(outputs, rows):
     """Their products are computed the other way round: the outputs and gradients are those of xW + b."""
     rng = np.random.default_rng(outputs)
-    x, pull = rng.normal(size=(3, 7, 6)), rng.normal(size=(3, 7, outputs))
+    x, pull = rng.normal(size=(3, rows, 6)), rng.normal(size=(3, rows, outputs))
     layer = Layer(rng.normal(size=(6, outputs)), rng.normal(size=outputs))
     single = jax.tree.map(lambda y: jnp.asarray(y, jnp.float32), (layer, x, pull))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
@@ -13,8 +14,8 @@ from jaxtyping import Array, Float
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"tanh": jnp.tanh, "relu": jax.nn.relu}
 Initialisation = Literal["orthogonal", "uniform"]
-NARROW = 16
-"""Layers with fewer outputs are computed the other way round (see `_affine`)."""
+NARROW, MANY = 16, 32
+"""Layers with fewer outputs are computed the other way round for more inputs than these (see `_affine`)."""
 
 
 class Layer(NamedTuple):
@@ -64,9 +65,10 @@ def apply_mlp(layers: MLP, x: Float[Array, "*batch fan_in"], activation: str) ->
 
 def _affine(layer: Layer, x: Float[Array, "*batch fan_in"]) -> Float[Array, "*batch fan_out"]:
     weight = layer.weight
-    if weight.shape[1] < NARROW:
+    if weight.shape[1] < NARROW and math.prod(x.shape[:-1]) > MANY:
         # The gradient is a product with few rows this way round, not one with few columns, which takes three times as
-        # long; without the barrier the compiler would turn it back.
+        # long; without the barrier the compiler would turn it back. Acting has no gradients and few rows, and would
+        # only be slowed down.
         weight = jax.lax.optimization_barrier(weight.T).T  # type: ignore[no-untyped-call]
     y = x @ weight
     return y + jnp.broadcast_to(layer.bias, y.shape)
