@@ -22,7 +22,7 @@ from evenhand.runs.folder import RunFolder
 from evenhand.runs.training import Run
 from evenhand.welfare import welfare
 
-STEPS, SEEDS = 300_000, 3
+STEPS, SEEDS = 600_000, 3
 FOLDER = Path("demo")
 ARGUMENTS = {"response": "strong"}
 WELFARES = {"ggf-ppo": "ggf", "ppo": "utilitarian"}
