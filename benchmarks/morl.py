@@ -28,6 +28,8 @@ HERE = Path(__file__).parent
 RESULTS, SEARCH = HERE / "morl.json", HERE / "morl_search.json"
 PAGE = HERE.parent / "docs" / "benchmarks-morl.md"
 GAMMA, EPISODES = 0.99, 50
+ROUNDING = 1e-9
+"""Scores that differ by less are the same: libraries add up the same returns in different orders."""
 OURS, PEERS = "evenhand", ("nlmoppo", "eupg", "lcn")
 TITLES = {"evenhand": "GGF-PPO (evenhand)", "nlmoppo": "NLMOPPO", "eupg": "EUPG", "lcn": "LCN"}
 SHARED = {
@@ -150,7 +152,8 @@ def compared(env: str, results: dict[str, Any]) -> dict[str, Compared]:
 
     def verdict(name: str) -> str:
         low, high = bounds[name]
-        return "" if name == OURS else "ahead" if ours.low > high else "behind" if ours.high < low else "level"
+        apart = {"ahead": ours.low > high + ROUNDING, "behind": ours.high < low - ROUNDING}
+        return "" if name == OURS else next((word for word, so in apart.items() if so), "level")
 
     return {
         name: Compared(float(scores[name].mean()), *bounds[name], verdict(name), rows.mean(axis=0).tolist())
@@ -176,7 +179,7 @@ def above_all(env: str, results: dict[str, Any], verdicts: tuple[str, ...] = ("a
     """Whether evenhand's mean score lies above every peer's, and each with one of these verdicts."""
     found = compared(env, results)
     peers = [found[name] for name in PEERS if name in found]
-    return all(peer.score < found[OURS].score and peer.verdict in verdicts for peer in peers)
+    return all(peer.score < found[OURS].score - ROUNDING and peer.verdict in verdicts for peer in peers)
 
 
 def shortfalls(results: dict[str, Any]) -> list[str]:

@@ -269,6 +269,17 @@ def test_the_page_beside_morl_baselines_says_who_is_ahead() -> None:
     assert "| level |" in said
 
 
+def test_who_is_ahead_is_not_left_to_rounding() -> None:
+    """The same returns, added up in another order: nobody is ahead, and nobody above."""
+    env, last_digit = "deep-sea-treasure-v0", 4e-15
+    for change in (-last_digit, last_digit):
+        found = {"steps": 1000, "seeds": 3, "returns": {"evenhand": [[0.7, 0.7]] * 3, "lcn": [[0.7 + change] * 2] * 3}}
+        assert morl.compared(env, found)["lcn"].verdict == "level"
+        assert not morl.above_all(env, found, ("ahead", "level"))
+    found["returns"]["lcn"] = [[0.699, 0.699]] * 3
+    assert morl.above_all(env, found)
+
+
 def test_settings_are_chosen_by_their_places() -> None:
     scores = {"a": {"one": 3.0, "two": 0.1}, "b": {"one": 2.0, "two": 0.3}, "c": {"one": 1.0, "two": 0.2}}
     assert morl.rank_sums(scores) == {"a": 4, "b": 3, "c": 5}
