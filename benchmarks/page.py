@@ -140,8 +140,10 @@ def page() -> str:
 TEXT = """\
 # Benchmarks
 
-`make bench` measures all of this anew, back to back in one run of less than an hour, and writes this page. Machines are
-noisy: the ratios count, not the seconds. {about}
+`make bench` measures this anew, back to back in one run of less than an hour, and writes this page. Three things are
+measured by themselves and kept, because they take too long: what is learnt "in the end" (`make bench-quality`), the
+sentences on the first update and on memory (`python benchmarks/learning.py --only starting`), and a million states with
+16 users (`python benchmarks/exact.py --largest`). Machines are noisy: the ratios count, not the seconds. {about}
 
 ## Where evenhand is not ahead, or falls short of what we aim at
 
