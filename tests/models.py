@@ -225,9 +225,9 @@ def chain_of(raw, policy):
 
 
 def long_run(P):
-    """P* of one chain or of many: ((I + P)/2)^(2^40), as lazy chains have no periods and the same limit."""
+    """P* of one chain or of many: ((I + P)/2)^(2^80), as lazy chains have no periods and the same limit."""
     lazy = (np.eye(P.shape[-1]) + P) / 2
-    for _ in range(40):
+    for _ in range(80):
         lazy = lazy @ lazy
         lazy /= lazy.sum(axis=-1, keepdims=True)
     return lazy
@@ -257,7 +257,7 @@ def corners(raw, gamma):
     return returns_of(raw, raw.transitions[policies, every], raw.rewards[every, policies], gamma)
 
 
-def _hull_program(Z, cost, A_ub, b_ub):
+def hull_program(Z, cost, A_ub, b_ub):
     """max cost·u over u and mixtures of the rows of Z, on returns scaled to [0, 1]: the mixture."""
     K, extra = len(Z), len(cost)
     answer = linprog(
@@ -291,7 +291,7 @@ def best_ggf(Z, weights):
     rows = []
     for k, i in itertools.product(range(D), repeat=2):
         rows.append(np.concatenate([-weights[k] * Z[:, i], np.eye(D)[k], np.eye(D)[i]]))
-    shares, bound = _hull_program(Z, np.ones(2 * D), np.array(rows), np.zeros(D * D))
+    shares, bound = hull_program(Z, np.ones(2 * D), np.array(rows), np.zeros(D * D))
     reached = float(np.sort(shares @ Z) @ weights)
     assert abs(bound - reached) < 1e-8
     return low + size * reached
@@ -334,17 +334,45 @@ def best_leximin(Z, slack=1e-11):
         held = [np.append(-Z[:, i], 0.0) for i in fixed]
         floors = [slack - level for level in fixed.values()]
         rise = [np.append(-Z[:, i], 1.0) for i in free]
-        _, level = _hull_program(Z, [1.0], np.array(rise + held), np.array([0.0] * len(free) + floors))
+        _, level = hull_program(Z, [1.0], np.array(rise + held), np.array([0.0] * len(free) + floors))
         stuck = []
         for i in free:  # can i have more while the others keep this level?
             others = [np.append(-Z[:, j], 0.0) for j in free if j != i]
             rows = np.array([np.append(-Z[:, i], 1.0), *others, *held])
             limits = np.array([0.0] + [slack - level] * len(others) + floors)
-            _, most = _hull_program(Z, [1.0], rows, limits)
+            _, most = hull_program(Z, [1.0], rows, limits)
             if most < level + 1e-7:
                 stuck.append(i)
         fixed |= dict.fromkeys(stuck, level)
     return np.sort(low + size * np.array(list(fixed.values())))
+
+
+def theta(z):
+    """Θ_1 … Θ_D: the sums of the 1, 2, …, D smallest."""
+    return np.cumsum(np.sort(z))
+
+
+def best_sum(Z, k, reached=()):
+    """The mixture of the rows of Z with the largest Θ_k among those whose Θ_1 … Θ_{k−1} are at least as given.
+
+    Θ_k is the least sum over all sets of k users, and each of those sums is a row of the program. (Not the form that
+    evenhand uses.) None if the floors are out of reach by a last digit.
+    """
+
+    def sums(size):
+        return [-Z[:, list(users)].sum(axis=1) for users in itertools.combinations(range(Z.shape[1]), size)]
+
+    rows = [np.append(row, 1.0) for row in sums(k)]
+    limits = [0.0] * len(rows)
+    for j in range(1, k):
+        held = [np.append(row, 0.0) for row in sums(j)]
+        rows += held
+        limits += [-reached[j - 1]] * len(held)
+    try:
+        shares, _ = hull_program(Z, [1.0], np.array(rows), np.array(limits))
+    except AssertionError:
+        return None
+    return shares @ Z
 
 
 def best_smooth(Z, welfare, steps=2000):

@@ -31,7 +31,7 @@ discounts = st.sampled_from([0.3, 0.6, 0.8, 0.9, 0.97, 0.99, 0.999, 0.9999]) | s
 
 
 def examined(count):
-    return settings(deadline=None, derandomize=True, max_examples=count)
+    return settings(max_examples=count)
 
 
 def same(bound, other, **tolerances):

@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from scipy.linalg import null_space
 
 from evenhand.errors import IllConditioned
@@ -112,7 +112,6 @@ def test_stored_zeros_are_no_edges():
     assert P.nnz == 4  # the caller's matrix is untouched
 
 
-@settings(deadline=None)
 @given(chains())
 def test_classes_are_closed_and_communicate(P):
     labels, n = chain.closed_classes(P)
@@ -254,7 +253,6 @@ def test_constant_reward_has_no_bias():
 # Identities
 
 
-@settings(deadline=None)
 @given(chains())
 def test_identities_of_the_limit_and_the_deviation(P):
     limit, H, identity = chain.cesaro_limit(P), chain.deviation(P), np.eye(len(P))
@@ -271,7 +269,6 @@ def test_identities_of_the_limit_and_the_deviation(P):
     np.testing.assert_allclose(H.sum(axis=1), 0, atol=1e-10 * scale)
 
 
-@settings(deadline=None)
 @given(chains_with_start(), st.sampled_from([{}, {"GTH_STATES": 0}, {"GTH_STATES": 0, "FEW": 0, "LU_FILL": 0}]))
 def test_vectors_agree_with_matrices_whatever_the_way(model, thresholds):
     P, start = model
@@ -292,7 +289,6 @@ def test_vectors_agree_with_matrices_whatever_the_way(model, thresholds):
     assert discounted.sum() == pytest.approx(1.0, abs=1e-14)
 
 
-@settings(deadline=None)
 @given(chains(), st.floats(0.3, 0.7))
 def test_laurent_series(P, ratio):
     """v = g/(1−γ) + 1/γ Σ_n ((γ−1)/γ)^n H^{n+1} r solves v = r + γPv for γ > σ/(1+σ) (Theorem 3.5)."""
@@ -309,7 +305,6 @@ def test_laurent_series(P, ratio):
     np.testing.assert_allclose(v, np.linalg.solve(np.eye(len(P)) - gamma * P, r), rtol=1e-8)
 
 
-@settings(deadline=None)
 @given(chains_with_start())
 def test_discounted_occupation_tends_to_the_long_run(model):
     P, start = model

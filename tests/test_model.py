@@ -17,10 +17,8 @@ from hypothesis.extra import numpy as hnp
 import evenhand as eh
 from models import KINDS, Raw, chain_of, distributions, raw_models, small, unchecked
 
-FAST = settings(deadline=None, derandomize=True, max_examples=100)
-FUZZ = settings(
-    deadline=None, derandomize=True, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+FAST = settings(max_examples=100)
+FUZZ = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 P2 = np.array([[[0.5, 0.5], [0.0, 1.0]], [[1.0, 0.0], [0.25, 0.75]], [[0.0, 1.0], [1.0, 0.0]]])
 R2 = np.arange(12.0).reshape(2, 3, 2)

@@ -382,6 +382,23 @@ def test_any_parameter_is_read_back_exactly(ratio, eps, alpha):
         assert again.name == w.name
 
 
+@pytest.mark.parametrize(
+    "w",
+    [
+        GGF([0.9999999999999999]),
+        GGF([1e-300]),
+        GGF([5e-324, 5e-324]),
+        GGF([1, 1e-17]),
+        AlphaFair(2, 2**53 + 1),
+        Leximin(2, 2**53 + 1),
+        GGF.geometric(1, 7),
+    ],
+    ids=lambda w: w.name,
+)
+def test_odd_numbers_are_read_back(w):
+    assert welfare(w.name, w.D) == w
+
+
 def test_texts():
     assert [w.name for w in FOR_THREE] == ["ggf:2", *TEXTS[1:]]
     assert welfare(" GGF:10 ", 4) == GGF.geometric(4, 10)
@@ -463,14 +480,14 @@ def test_unusable_dimensions(make, D):
 
 
 def test_unusable_parameters():
-    for ratio in (0.5, -1, math.inf, math.nan):
+    for ratio in (0.5, -1, math.inf, math.nan, 10**400):
         for make in (GGF.geometric, Leximin):
             with pytest.raises(InputError, match=f"must be at least 1 and finite, not {ratio}"):
                 make(3, ratio)
     for eps in (-0.1, 1.1, math.nan):
         with pytest.raises(InputError, match=f"eps, .* must lie between 0 and 1, not {eps}"):
             RegularizedMaximin(3, eps)
-    for alpha in (-1, math.inf, math.nan):
+    for alpha in (-1, math.inf, math.nan, 10**400):
         with pytest.raises(InputError, match=f"alpha must be at least 0 and finite, not {alpha}"):
             AlphaFair(3, alpha)
 

@@ -39,6 +39,7 @@ KNOWN: tuple[tuple[str, str], ...] = (
 )
 """What `welfare` understands: (spelling, meaning)."""
 
+LARGEST = sys.float_info.max
 FEW_USERS = 8
 """Up to this many, JAX arrays are sorted by a network of comparisons."""
 
@@ -98,7 +99,7 @@ class GGF:
             total = w.sum()
         if not 0 < total < np.inf:
             raise InputError(f"weights must have a positive and finite sum, not {total:g}.")
-        if abs(total - 1) > 1e-12:  # scaling again would change last digits: names are read back exactly
+        if abs(total - 1) > 1e-12 or len(w) == 1:  # scaling again would change last digits: names are read back exactly
             w /= total
         w.flags.writeable = False
         object.__setattr__(self, "weights", w)
@@ -109,7 +110,7 @@ class GGF:
     def geometric(D: int, ratio: float | int = 2.0) -> GGF:
         """Weights w_k ∝ ratio^−k, ratio ≥ 1."""
         _check_dimension(D)
-        if not 1 <= ratio < math.inf:
+        if not 1 <= ratio <= LARGEST:
             raise InputError(f"the ratio of a weight to the next must be at least 1 and finite, not {ratio}.")
         ggf = GGF(float(ratio) ** -np.arange(D))
         object.__setattr__(ggf, "name", f"ggf:{_text(ratio)}")
@@ -216,6 +217,7 @@ class Leximin:
 
     def __post_init__(self) -> None:
         _ = self._stand_in  # checks both fields
+        object.__setattr__(self, "ratio", float(self.ratio))  # as its text is read back
 
     @cached_property
     def _stand_in(self) -> GGF:
@@ -287,8 +289,9 @@ class AlphaFair:
 
     def __post_init__(self) -> None:
         _check_dimension(self.D)
-        if not 0 <= self.alpha < math.inf:
+        if not 0 <= self.alpha <= LARGEST:
             raise InputError(f"alpha must be at least 0 and finite, not {self.alpha}.")
+        object.__setattr__(self, "alpha", float(self.alpha))  # as its text is read back
 
     @property
     def name(self) -> str:
@@ -304,12 +307,14 @@ class AlphaFair:
         """(1/D) Σ_i v_i^(1−α)/(1−α), or (1/D) Σ_i log v_i for α = 1."""
         xp, v = _read(v, self.D, self.needs_positive)
         power = 1 - self.alpha
-        return xp.mean(v**power / power if power else xp.log(v), axis=-1)
+        with np.errstate(over="ignore", under="ignore"):
+            return xp.mean(v**power / power if power else xp.log(v), axis=-1)
 
     def gradient(self, v: Any) -> Float[Any, "*batch D"]:
         """v_i^−α / D."""
         _, v = _read(v, self.D, self.needs_positive)
-        return v**-self.alpha / self.D
+        with np.errstate(over="ignore", under="ignore"):
+            return v**-self.alpha / self.D
 
 
 _BY_NAME: dict[str, tuple[Callable[..., Welfare], set[int]]] = {  # how many numbers may follow the name

@@ -8,7 +8,8 @@ policy could gain at most bounds the distance to the optimum, so one knows when 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -16,10 +17,11 @@ from jaxtyping import Float, Integer
 from evenhand.errors import Infeasible
 from evenhand.exact.master import Cut, Master, OrderedMaster, SmoothMaster
 from evenhand.exact.oracle import Oracle
+from evenhand.exact.proofs import Ceiling, Proof, Stage, Stages, sums_of_smallest, value_of
 from evenhand.welfare import GGF, Leximin, Welfare
 
 SMOOTHING, FIRMER, LOOSER = 0.7, 0.1, 0.1  # how far queries stay at the best cut, and how that share adapts
-IDLE = 30  # queries that bring nothing new before it is believed that rounding forbids any more
+IDLE = 30  # queries that bring nothing new, or blurred answers, before it is believed that rounding forbids any more
 
 Report = Callable[[float, float, int], None]
 """Called after each query with the welfare reached, the bound on it, and the number of queries."""
@@ -40,6 +42,19 @@ class Mix:
         return max(0.0, self.upper - self.welfare)
 
 
+class Answer(NamedTuple):
+    """A mixture of the columns, and what is proven of all policies."""
+
+    shares: Float[np.ndarray, " K"]
+    weights: Float[np.ndarray, " D"]
+    proof: Proof
+
+
+class _Bound(NamedTuple):
+    upper: float
+    blur: float
+
+
 @dataclass
 class ColumnGeneration:
     """The columns found so far for one model, shared by the stages of a solve."""
@@ -52,46 +67,49 @@ class ColumnGeneration:
     returns: list[Float[np.ndarray, " D"]] = field(default_factory=list)
     best: Mix | None = None
     """The last complete answer, which an interrupt leaves behind."""
+    stages: list[Stage] = field(default_factory=list)
+    """What the stages of leximin have proven so far."""
     interrupted: bool = False
     last_stage: bool = False
     """Whether what is being maximised is the welfare itself, and not a step on the way to it."""
     queries: int = 0
 
-    def maximise(self, welfare: Welfare) -> Mix:
+    def maximise(self, welfare: Welfare) -> Answer:
         """The best mixture for a welfare function; after Ctrl-C, the best so far."""
         try:
             if isinstance(welfare, Leximin):
-                return self._leximin(welfare)
-            if isinstance(welfare, GGF):
+                for k in range(welfare.D):
+                    self._leximin_stage(k, welfare.D)
+            elif isinstance(welfare, GGF):
                 self.last_stage = True
-                return self._run(OrderedMaster(welfare.weights - np.append(welfare.weights[1:], 0), self.returns))
-            return self._smooth(welfare)
+                self._run(OrderedMaster(welfare.weights - np.append(welfare.weights[1:], 0), self.returns))
+            else:
+                self._smooth(welfare)
         except KeyboardInterrupt:
             if self.best is None or (welfare.needs_positive and not self._everyone_gains(self.best)):
                 raise  # there is nothing to return yet
             self.interrupted = True
-            if self.last_stage:
-                return self.best
-            # The stage that was interrupted maximised something else; no policy beats the largest rewards.
-            largest = self.oracle.model.rewards.max(axis=(0, 1)) * self.oracle.scale
-            defined = not welfare.needs_positive or largest.min() > 0
-            return replace(self.best, upper=float(welfare.value(largest)) if defined else np.inf)
+        assert self.best is not None
+        return Answer(self.best.shares, self.best.cut.weights, self._proof(welfare, self.best))
+
+    def _proof(self, welfare: Welfare, mix: Mix) -> Proof:
+        """What the queries have shown; for what an interrupt left undone, that no policy beats the largest rewards."""
+        largest = self.oracle.model.rewards.max(axis=(0, 1)) * self.oracle.scale
+        if isinstance(welfare, Leximin):
+            done, sums = len(self.stages), sums_of_smallest(largest)
+            return Stages((*self.stages, *(Stage(float(sums[k]), np.zeros(k)) for k in range(done, welfare.D))))
+        upper = mix.upper if self.last_stage else value_of(welfare, largest)
+        return Ceiling(welfare, upper, mix.cut.weights)
 
     def _everyone_gains(self, mix: Mix) -> bool:
         return bool((mix.shares @ np.array(self.returns[: len(mix.shares)]) > 0).all())
 
-    def _leximin(self, welfare: Leximin) -> Mix:
+    def _leximin_stage(self, k: int, D: int) -> None:
         """Θ_1, then Θ_2 among the best for Θ_1, and so on, with Θ_k the sum of the k smallest returns."""
-        D, floors, gap = welfare.D, np.empty(0), 0.0
-        for k in range(D):
-            mix = self._run(OrderedMaster(np.eye(D)[k], self.returns, floors))
-            returns = mix.shares @ np.array(self.returns)
-            floors = np.cumsum(np.sort(returns))[: k + 1]
-            gap = max(gap, mix.gap / (k + 1))
-        value = float(welfare.value(returns))
-        return replace(mix, welfare=value, upper=value + gap)
+        mix = self._run(OrderedMaster(np.eye(D)[k], self.returns, kept=self.best.shares if self.best else None))
+        self.stages.append(Stage(mix.upper - mix.cut.offset, mix.cut.charges))
 
-    def _smooth(self, welfare: Welfare) -> Mix:
+    def _smooth(self, welfare: Welfare) -> None:
         """A mixture that gives everyone something positive may be needed first: maximin finds one if there is any."""
 
         def enough(mix: Mix) -> bool:
@@ -104,7 +122,7 @@ class ColumnGeneration:
                 f"worst-off user more than {start.upper:.6g}: shift the rewards or choose another welfare."
             )
         self.last_stage = True
-        return self._run(SmoothMaster(welfare, self.returns, start.shares))
+        self._run(SmoothMaster(welfare, self.returns, start.shares))
 
     def _run(self, master: Master, until: Callable[[Mix], bool] = lambda mix: False) -> Mix:
         """Query and solve in turn until the gap is closed, `until` says so, or nothing new comes."""
@@ -113,7 +131,7 @@ class ColumnGeneration:
         if not self.returns:
             best_cut = master.first_cut()
             slack = 0.1 * self.tol if master.is_linear else 1e-3 * widest
-            bound = self._query(master, best_cut, slack * master.unit(best_cut))
+            bound = self._query(master, best_cut, slack * master.unit(best_cut)).upper
         shares, cut = master.solve()
         mix = self._mix(master, shares, bound, best_cut or cut)
         if mix.gap <= self.tol * master.unit(mix.cut):
@@ -126,7 +144,7 @@ class ColumnGeneration:
             query = cut if plain else cut.mixed_with(mix.cut, smoothing)
             unit = master.unit(query)
             goal = self.tol * unit
-            upper = self._query(master, query, max(0.1 * goal, min(0.1 * mix.gap, 1e-3 * widest * unit)))
+            upper, blur = self._query(master, query, max(0.1 * goal, min(0.1 * mix.gap, 1e-3 * widest * unit)))
             if not plain:
                 # The answer tells on which side of the query the bound falls: stay closer, or go further, next time.
                 beyond = float((cut.weights - mix.cut.weights) @ self.returns[-1]) + cut.offset - mix.cut.offset
@@ -140,18 +158,18 @@ class ColumnGeneration:
             mix = self._mix(master, shares, bound, best_cut)
             if self.report is not None:
                 self.report(mix.welfare, mix.upper, self.queries)
-            idle = 0 if mix.gap < 0.999 * before else idle + 1
+            idle = 0 if mix.gap < 0.999 * before and blur < 0.5 * before else idle + 1
             if mix.gap <= goal or idle >= IDLE or until(mix):
                 return mix
 
-    def _query(self, master: Master, cut: Cut, slack: float) -> float:
+    def _query(self, master: Master, cut: Cut, slack: float) -> _Bound:
         """Ask the oracle, add its answer as a column, and return the bound that it proves."""
         self.queries += 1
-        policy, upper = self.oracle.best_response(cut.weights, slack)
+        policy, upper, blur = self.oracle.best_response(cut.weights, slack)
         self.policies.append(policy.astype(np.min_scalar_type(self.oracle.model.A - 1)))
         self.returns.append(self.oracle.returns(policy, 0.01 * self.tol))
         master.add(self.returns[-1])
-        return upper + cut.offset
+        return _Bound(upper + cut.offset, blur)
 
     def _mix(self, master: Master, shares: Float[np.ndarray, " K"], upper: float, cut: Cut) -> Mix:
         self.best = Mix(shares, master.welfare(shares @ np.array(self.returns)), upper, cut)

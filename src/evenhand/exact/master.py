@@ -12,21 +12,30 @@ import highspy
 import numpy as np
 from jaxtyping import Float, Integer
 
+from evenhand.exact.equivalent import EqualEquivalent
+from evenhand.exact.proofs import sums_of_smallest, value_of
 from evenhand.welfare import Welfare
 
 FEASIBILITY = 1e-10  # HiGHS's tolerances; certificates do not depend on them
-GIVE = 1e-9  # how much below its floor a sum may fall, so that rounding does not make a program infeasible
+GIVES = (0.0, 1e-9, 1e-6)  # how much below their floors sums may fall, where HiGHS finds a program infeasible
 
 
 class Cut(NamedTuple):
-    """welfare(z) ≤ weights·z + offset, for every z."""
+    """welfare(z) ≤ weights·z + offset, for every z; with floors, for every z that reaches them."""
 
     weights: Float[np.ndarray, " D"]
     offset: float
+    charges: Float[np.ndarray, " F"] = np.empty(0)
+    """What a unit of each floor is worth; the offset is −charges·floors."""
 
     def mixed_with(self, other: Cut, share: float) -> Cut:
         """A convex combination of cuts, which is a cut."""
-        return Cut((1 - share) * self.weights + share * other.weights, (1 - share) * self.offset + share * other.offset)
+        rest = 1 - share
+        return Cut(
+            rest * self.weights + share * other.weights,
+            rest * self.offset + share * other.offset,
+            rest * self.charges + share * other.charges,
+        )
 
 
 @runtime_checkable
@@ -64,15 +73,17 @@ class OrderedMaster:
         self,
         prices: Float[np.ndarray, " D"],
         columns: list[Float[np.ndarray, " D"]],
-        floors: Float[np.ndarray, " F"] | None = None,
+        kept: Float[np.ndarray, " K"] | None = None,
     ) -> None:
-        """prices: of Θ_1 … Θ_D in the objective. floors: Θ_1 ≥ floors[0], Θ_2 ≥ floors[1] and so on."""
+        """prices: of Θ_1 … Θ_D in the objective. kept: a mixture of the columns; no Θ_j before the first that has a
+        price may fall below what it is there."""
         self.prices = prices
         self._columns = list(columns)
+        self._last = kept
         self._floors = np.empty(0)
-        if floors is not None:
-            widest = np.ptp(np.array(columns)) if columns else 0.0
-            self._floors = floors - GIVE * widest * np.arange(1, len(floors) + 1)
+        if kept is not None:
+            self._floors = sums_of_smallest(kept @ np.array(columns))[: int(np.argmax(prices > 0))]
+        self._kept = kept
         self._program: _OrderedProgram | None = None
 
     @property
@@ -90,24 +101,32 @@ class OrderedMaster:
         """All users alike: by symmetry in the middle of all weights that a cut can have."""
         D = len(self.prices)
         weights = self.prices @ np.arange(1, D + 1) / D
-        return Cut(np.full(D, weights), 0.0)
+        return Cut(np.full(D, weights), 0.0, np.zeros(len(self._floors)))
 
     def solve(self) -> tuple[Float[np.ndarray, " K"], Cut]:
-        """See `Master`."""
+        """See `Master`. Where HiGHS has no answer, the last mixture and a cut that holds anyhow."""
         if self._program is None:
-            self._program = _OrderedProgram(self.prices, self._floors, np.array(self._columns))
-        mixture, multipliers, shares = self._program.solve()
+            self._program = _OrderedProgram(self.prices, np.array(self._columns), self._kept, len(self._floors))
+        answer = self._program.solve()
+        if answer is None:
+            return self._last_mixture(), self.first_cut()
+        self._last, charges, shares = answer
         # Rounding in the solver's multipliers must not make the cut invalid: prices are made exact, shares too.
-        multipliers = np.maximum(multipliers, 0.0)
         weights = np.zeros(len(self.prices))
-        for k, price in enumerate(self.prices + np.pad(multipliers, (0, len(self.prices) - len(multipliers)))):
+        for k, price in enumerate(self.prices + np.pad(charges, (0, len(self.prices) - len(charges)))):
             if price > 0:
                 weights += price * capped_simplex(shares[k] / price, k + 1)
-        return mixture, Cut(weights, float(-multipliers @ self._floors))
+        return self._last, Cut(weights, float(-charges @ self._floors), charges)
+
+    def _last_mixture(self) -> Float[np.ndarray, " K"]:
+        Z = np.array(self._columns)
+        if self._last is None:
+            return np.eye(len(Z))[np.argmax(sums_of_smallest(Z) @ self.prices)]
+        return np.pad(self._last, (0, len(Z) - len(self._last)))
 
     def welfare(self, returns: Float[np.ndarray, " D"]) -> float:
         """Σ_k prices_k Θ_k(z)."""
-        return float(np.cumsum(np.sort(returns)) @ self.prices)
+        return float(sums_of_smallest(returns) @ self.prices)
 
     def unit(self, cut: Cut) -> float:
         """See `Master`."""
@@ -121,14 +140,20 @@ class _OrderedProgram:
     """
 
     def __init__(
-        self, prices: Float[np.ndarray, " D"], floors: Float[np.ndarray, " F"], columns: Float[np.ndarray, "K D"]
+        self,
+        prices: Float[np.ndarray, " D"],
+        columns: Float[np.ndarray, "K D"],
+        kept: Float[np.ndarray, " kept"] | None,
+        floors: int,
     ) -> None:
         D = len(prices)
         self.shift = float(columns.min())
         self.scale = float(columns.max() - self.shift) or 1.0
-        self.floors = floors
+        columns = (columns - self.shift) / self.scale
+        # From the same numbers that the program has: the mixture kept is feasible up to the last digit.
+        self.floors = np.empty(0) if kept is None else sums_of_smallest(kept @ columns[: len(kept)])[:floors]
         # Θ_D is the plain sum of the z_i and needs no variables of its own.
-        self.ks = [k for k in range(D - 1) if prices[k] > 0 or k < len(floors)]
+        self.ks = [k for k in range(D - 1) if prices[k] > 0 or k < floors]
         h = self.highs = highspy.Highs()
         h.silent()
         h.setOptionValue("primal_feasibility_tolerance", FEASIBILITY)
@@ -153,43 +178,51 @@ class _OrderedProgram:
             for i in range(D):
                 h.addRow(0.0, inf, 3, np.array([d[i], t, i], dtype=np.int32), np.array([1.0, -1.0, 1.0]))
             self.cap_rows.append(first + np.arange(D))
-            if k < len(floors):
+            if k < floors:
                 self.floor_rows.append(h.getNumRow())
-                floor = (floors[k] - (k + 1) * self.shift) / self.scale
-                h.addRow(floor, inf, D + 1, np.append(t, d).astype(np.int32), np.append(k + 1.0, -np.ones(D)))
+                entries = np.append(t, d).astype(np.int32)
+                h.addRow(self.floors[k], inf, D + 1, entries, np.append(k + 1.0, -np.ones(D)))
         self.first_share = h.getNumCol()
         self.D = D
         for column in columns:
-            self.add(column)
+            self._add_scaled(column)
 
     def add(self, returns: Float[np.ndarray, " D"]) -> bool:
         """Add a column; False if it lies so far out that the program should be scaled anew."""
         scaled = (returns - self.shift) / self.scale
         if np.abs(scaled).max() > 10:
             return False
-        rows = np.arange(self.D + 1, dtype=np.int32)
-        self.highs.addCol(0.0, 0.0, highspy.kHighsInf, self.D + 1, rows, np.append(-scaled, 1.0))
+        self._add_scaled(scaled)
         return True
 
-    def solve(
-        self,
-    ) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " F"], Float[np.ndarray, "D D"]]:
-        """The shares of the columns, the multipliers of the floors, and what each Θ_k charges each objective."""
+    def _add_scaled(self, returns: Float[np.ndarray, " D"]) -> None:
+        rows = np.arange(self.D + 1, dtype=np.int32)
+        self.highs.addCol(0.0, 0.0, highspy.kHighsInf, self.D + 1, rows, np.append(-returns, 1.0))
+
+    def solve(self) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " F"], Float[np.ndarray, "D D"]] | None:
+        """The shares of the columns, the charges of the floors, and what each Θ_k charges each objective.
+
+        None if HiGHS finds no optimum, although there always is one.
+        """
         self.highs.run()
-        if self.highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        for give in GIVES:
+            if self.highs.getModelStatus() == highspy.HighsModelStatus.kOptimal:
+                break
             self.highs.clearSolver()  # a cold start without presolve is slower, and safer
             self.highs.setOptionValue("presolve", "off")
+            for k, row in enumerate(self.floor_rows):
+                self.highs.changeRowBounds(row, self.floors[k] - (k + 1) * give, highspy.kHighsInf)
             self.highs.run()
-            if self.highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-                raise RuntimeError(f"HiGHS did not solve a master program: {self.highs.getModelStatus()}.")
         solution = self.highs.getSolution()
         mixture = np.maximum(np.array(solution.col_value)[self.first_share :], 0.0)
+        if self.highs.getModelStatus() != highspy.HighsModelStatus.kOptimal or not 0.5 < mixture.sum() < 2:
+            return None
         dual = np.array(solution.row_dual)
         shares = np.ones((self.D, self.D))
         for k, rows in zip(self.ks, self.cap_rows, strict=True):
             shares[k] = np.abs(dual[rows])
-        multipliers = np.abs(dual[self.floor_rows]) if self.floor_rows else np.empty(0)
-        return mixture / mixture.sum(), multipliers, shares
+        charges = np.abs(dual[self.floor_rows]) if self.floor_rows else np.empty(0)
+        return mixture / mixture.sum(), charges, shares
 
 
 def capped_simplex(point: Float[np.ndarray, " D"], total: int) -> Float[np.ndarray, " D"]:
@@ -226,8 +259,7 @@ class SmoothMaster:
 
     def welfare(self, returns: Float[np.ndarray, " D"]) -> float:
         """W(z), −∞ where it is not defined."""
-        defined = not self._welfare.needs_positive or (returns > 0).all()
-        return float(self._welfare.value(returns)) if defined else -np.inf
+        return value_of(self._welfare, returns)
 
     def unit(self, cut: Cut) -> float:
         """See `Master`."""
@@ -271,11 +303,12 @@ class SmoothMaster:
         for _ in range(50):
             z = mixture @ Z
             slope = Z @ np.asarray(self._welfare.gradient(z)) / size + barrier / mixture
-            curvature = -self._curvature(z) / size
-            hessian = (Z * curvature) @ Z.T + np.diag(barrier / mixture**2)
             # Newton's step in coordinates scaled by the mixture, which keeps the system well conditioned.
-            M = hessian * np.outer(mixture, mixture)
+            scaled = mixture[:, None] * Z
+            M = scaled @ (-self._hessian(z) / size) @ scaled.T + barrier * np.eye(len(mixture))
             system = np.block([[M, mixture[:, None]], [mixture[None, :], np.zeros((1, 1))]])
+            if not np.isfinite(system).all():  # a welfare of a person's own may have no curvature here
+                break
             step = mixture * np.linalg.lstsq(system, np.append(slope * mixture, 0.0), rcond=1e-15)[0][:-1]
             decrement = float(slope @ step)
             if not decrement > 1e-16:
@@ -292,8 +325,12 @@ class SmoothMaster:
             mixture /= mixture.sum()
         return mixture
 
-    def _curvature(self, z: Float[np.ndarray, " D"]) -> Float[np.ndarray, " D"]:
-        """The diagonal of the Hessian, by central differences of the gradient: these welfares are separable sums."""
+    def _hessian(self, z: Float[np.ndarray, " D"]) -> Float[np.ndarray, "D D"]:
+        """The welfare's own, or central differences of its gradient."""
+        if isinstance(self._welfare, EqualEquivalent):
+            return self._welfare.hessian(z)
         h = 1e-6 * (z if self._welfare.needs_positive else np.maximum(np.abs(z), 1e-3 * np.abs(z).max() + 1e-9))
-        up, down = (np.asarray(self._welfare.gradient(z + sign * h)) for sign in (1, -1))
-        return np.asarray((up - down) / (2 * h))
+        steps = np.diag(h)
+        up, down = (np.array([self._welfare.gradient(z + sign * step) for step in steps]) for sign in (1, -1))
+        rows = (up - down) / (2 * h[:, None])
+        return np.asarray((rows + rows.T) / 2)

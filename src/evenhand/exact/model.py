@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import math
+import os
+import zipfile
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -14,10 +17,15 @@ import scipy.sparse as sp
 from jaxtyping import Bool, Float, Integer
 from scipy.sparse import csgraph
 
+from evenhand.disk import memory, opened
 from evenhand.errors import InputError
 
 ROW_SUM_TOLERANCE = 1e-6
 """Rows off one by less than this are taken as rounding and normalised; anything more is an error."""
+
+MOST_UNPACKED, MOST_PACKED = 2**30, 100
+"""A model file of more bytes than the first, once unpacked, may not be packed by more than the second. Honest ones are
+far from it: large models are saved as sparse ones, whose indices do not shrink like zeros."""
 
 LARGEST_REWARD = 1e200
 """Sums and differences of returns must stay finite."""
@@ -227,14 +235,7 @@ class MOMDP:
         interleaved sparse matrix as `data`, `indices` and `indptr`.
         """
         arrays = _read_npz(path)
-        sparse = {"data", "indices", "indptr"} <= arrays.keys()
-        missing = {"rewards", "initial"} - arrays.keys() | (set() if sparse else {"transitions"} - arrays.keys())
-        if missing:
-            raise InputError(
-                f"{path} holds no {' and no '.join(sorted(missing))}: a model file needs transitions [A, S, S], "
-                "rewards [S, A, D] and initial [S]."
-            )
-        if not sparse:
+        if "transitions" in arrays:
             return cls(arrays["transitions"], arrays["rewards"], arrays["initial"])
         rewards = _numbers("rewards", arrays["rewards"], "[S, A, D]")
         matrix = _matrix_from_parts(arrays["data"], arrays["indices"], arrays["indptr"], rewards.shape)
@@ -278,16 +279,22 @@ def _interleave(transitions: Any, S: int, A: int) -> sp.csr_array:
                 )
             if p.dtype.kind not in "fiu":
                 raise InputError(f"the transition matrix of action {a} must be real numbers, not {p.dtype}.")
-        stacked = sp.csr_array(sp.vstack([_as_csr(p) for p in matrices], format="csr"))
-        return stacked[np.arange(S * A).reshape(A, S).T.ravel()]
+        return _stacked([_as_csr(p) for p in matrices], S, A)
     if sp.issparse(transitions):
         raise InputError("transitions must be one sparse matrix per action: [P_0, P_1, ...], each [S, S].")
-    dense = _numbers("transitions", transitions, "[A, S, S]")
+    dense = _numbers("transitions", transitions, "[A, S, S]", copy=False)
     if dense.shape != (A, S, S):
         raise InputError(
             f"transitions have the shape {dense.shape}, but rewards for {S} states and {A} actions need {(A, S, S)}."
         )
-    return sp.csr_array(dense.transpose(1, 0, 2).reshape(S * A, S))
+    return _stacked([sp.csr_array(p) for p in dense], S, A)
+
+
+def _stacked(matrices: list[sp.csr_array], S: int, A: int) -> sp.csr_array:
+    if not S * A:
+        return sp.csr_array((S * A, S))  # which is refused with everything else that a model needs
+    stacked = sp.csr_array(sp.vstack(matrices, format="csr"))
+    return stacked[np.arange(S * A).reshape(A, S).T.ravel()]
 
 
 def _as_csr(matrix: Any) -> sp.csr_array:
@@ -341,23 +348,94 @@ def _check_rows(matrix: sp.csr_array, A: int) -> sp.csr_array:
 
 
 def _read_npz(path: str | PathLike[str]) -> dict[str, np.ndarray]:
-    """Every array of an .npz file. Object arrays, which would need pickle, are refused by NumPy itself."""
+    """The arrays of a model in an .npz file, which is judged by the sizes that it declares before any is unpacked."""
     try:
-        if not Path(path).is_file():
+        if not Path(path).exists() or Path(path).is_dir():
             raise InputError(f"there is no file {path}.")
-        with open(path, "rb") as stream:  # NumPy leaves files open that it cannot read
-            file = np.load(stream, allow_pickle=False)
-            if isinstance(file, np.ndarray):
+        with opened(path) as stream:
+            if stream.read(6) == np.lib.format.MAGIC_PREFIX:
                 raise InputError(f"{path} is a single array; a model file is an .npz of several named arrays.")
-            arrays = {name: file[name] for name in file.files}
-        for name, array in arrays.items():
-            if not isinstance(array, np.ndarray):
-                raise InputError(f"{name} in {path} is no array.")
-        return arrays
+            with zipfile.ZipFile(stream) as file:
+                declared = {info.filename.removesuffix(".npy"): _declared(file, info) for info in file.infolist()}
+                names = _needed(path, declared.keys())
+                _check_sizes(path, {name: declared[name] for name in names}, os.fstat(stream.fileno()).st_size)
+                return {name: _unpacked(file, f"{name}.npy") for name in names}
     except InputError:
         raise
     except Exception as error:  # a damaged or hostile file may fail anywhere inside zipfile, zlib or NumPy
         raise InputError(f"{path} cannot be read as an .npz file of plain arrays ({error}).") from None
+
+
+class _Declared(NamedTuple):
+    """What the header of an array says."""
+
+    shape: tuple[int, ...]
+    size: int
+    """In bytes."""
+
+
+def _declared(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Declared:
+    """By its header, which must agree with the directory of the file; zipfile unpacks no more than that says."""
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{info.filename} is packed in a way that NumPy does not write")
+    with file.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError(f"{info.filename} has a header of version {version}")
+        one = version == (1, 0)
+        read = np.lib.format.read_array_header_1_0 if one else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(member)
+        if dtype.hasobject:  # they would be executed
+            raise ValueError("Object arrays cannot be loaded when allow_pickle=False")
+        size = math.prod(shape) * dtype.itemsize
+        if size != info.file_size - member.tell() or min(shape, default=0) < 0:
+            raise ValueError(f"{info.filename} has other numbers of entries than its header says")
+    return _Declared(shape, size)
+
+
+def _needed(path: str | PathLike[str], names: Collection[str]) -> list[str]:
+    """The arrays that make a model, the sparse form first."""
+    sparse = ("data", "indices", "indptr")
+    needed = [*(sparse if set(sparse) <= set(names) else ("transitions",)), "rewards", "initial"]
+    missing = set(needed) - set(names)
+    if missing:
+        raise InputError(
+            f"{path} holds no {' and no '.join(sorted(missing))}: a model file needs transitions [A, S, S], "
+            "rewards [S, A, D] and initial [S]."
+        )
+    return needed
+
+
+def _check_sizes(path: str | PathLike[str], arrays: Mapping[str, _Declared], packed: int) -> None:
+    """Refuse what no model is: arrays that do not fit together, or that a few bytes only stand for."""
+    rewards = arrays["rewards"].shape
+    if len(rewards) != 3:
+        raise InputError(f"rewards must have the shape [S, A, D], but has the shape {rewards}.")
+    S, A, _ = rewards
+    n = math.prod(arrays["data"].shape) if "data" in arrays else 0
+    expected = {"transitions": (A, S, S), "data": (n,), "indices": (n,), "indptr": (S * A + 1,), "initial": (S,)}
+    for name, array in arrays.items():
+        if array.shape != expected.get(name, rewards):
+            raise InputError(
+                f"{name} has the shape {array.shape}, but the rewards are for {S} states and {A} actions, and need "
+                f"{expected[name]}."
+            )
+    total = sum(array.size for array in arrays.values())
+    if total > MOST_UNPACKED and total > MOST_PACKED * packed:
+        raise InputError(
+            f"{path} would become {total / packed:,.0f} times as large, {total / 2**30:.1f} GiB, which no model does: "
+            "save it by MOMDP.save, or unpacked by numpy.savez."
+        )
+    if 3 * total > memory():
+        raise InputError(
+            f"{path} holds a model of {total / 2**30:.1f} GiB, too large for the {memory() / 2**30:.0f} GiB of memory "
+            "of this machine."
+        )
+
+
+def _unpacked(file: zipfile.ZipFile, name: str) -> np.ndarray:
+    with file.open(name) as member:
+        return np.lib.format.read_array(member, allow_pickle=False)
 
 
 def _matrix_from_parts(data: Any, indices: Any, indptr: Any, shape: tuple[int, ...]) -> sp.csr_array:

@@ -25,6 +25,8 @@ class Response(NamedTuple):
 
     policy: Integer[np.ndarray, " S"]
     upper: float
+    blur: float
+    """How much of the bound may be due to the search for the policy, which rounding can end early."""
 
 
 @runtime_checkable
@@ -54,7 +56,7 @@ class DiscountedOracle:
         """See `Oracle`."""
         reward = self.model.rewards.reshape(-1, self.model.D) @ weights
         policy, bounds = self._solver.solve(reward, tol / self.scale)
-        return Response(policy, float(bounds.upper[0]) * self.scale)
+        return Response(policy, float(bounds.upper[0]) * self.scale, bounds.width * self.scale)
 
     def best_from_anywhere(self, weights: Float[np.ndarray, " D"], tol: float) -> float:
         """A bound on (1 − γ) max_s V*(s) for the rewards λ·R, in units of reward."""
@@ -107,8 +109,8 @@ class AverageOracle:
         policy = np.zeros(self.model.S, dtype=np.intp)
         policy[self._inside], bounds = self._solver.solve(reward[self._rows], tol)
         if self._where_to_end is None:
-            return Response(policy, float(bounds.upper[0]))
-        return Response(*self._where_to_end.choose(bounds.upper, policy))
+            return Response(policy, float(bounds.upper[0]), bounds.width)
+        return Response(*self._where_to_end.choose(bounds.upper, policy), bounds.width)
 
     def returns(self, policy: Integer[np.ndarray, " S"], tol: float) -> Float[np.ndarray, " D"]:
         """See `Oracle`."""

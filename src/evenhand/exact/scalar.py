@@ -26,7 +26,7 @@ from evenhand.exact.linear import CHECK, DAMPING, factorise, lu_is_affordable, l
 
 ALMOST_ONE = 1 - 1e-9  # the discount at which the average reward is factorised; refinement removes what it adds
 PATIENCE = 50  # policies without progress before single backups take over (γ = 1) or rounding is blamed
-LONG_PATIENCE = 5000  # backups without progress before rounding is blamed
+LONG_PATIENCE = 5000  # backups without progress before rounding is blamed; half as many each time it was in vain
 
 
 class Bounds(NamedTuple):
@@ -66,6 +66,7 @@ class ScalarSolver:
         self._actions = self.transitions.shape[0] // S
         self._first_row = np.arange(S) * self._actions
         self._lu: tuple[Integer[np.ndarray, " S"], SuperLU] | None = None
+        self._long_patience = LONG_PATIENCE
         # Each group's values are kept relative to those of its first state.
         self._anchor = 0 if self.groups is None else np.unique(self.groups, return_index=True)[1][self.groups]
 
@@ -76,7 +77,7 @@ class ScalarSolver:
         largest = float(np.abs(reward).max())
         best = policy, self._bounds(backup - v, v, largest)
         narrowest, idle, single = best[1].width, 0, False
-        while narrowest > max(tol, 4 * best[1].rounding) and idle < (LONG_PATIENCE if single else PATIENCE):
+        while narrowest > max(tol, 4 * best[1].rounding) and idle < (self._long_patience if single else PATIENCE):
             # Evaluating policies that fall apart into classes may lead nowhere when γ = 1; single backups never do.
             single = single or (self.gamma == 1 and idle == PATIENCE - 1)
             if single:
@@ -88,6 +89,8 @@ class ScalarSolver:
             idle = 0 if bounds.width < 0.99 * narrowest else idle + 1
             if bounds.width < narrowest:
                 narrowest, best = bounds.width, (policy, bounds)
+        if single and idle >= self._long_patience:
+            self._long_patience = max(PATIENCE, self._long_patience // 2)
         self.values = self._centred(backup)
         return best
 

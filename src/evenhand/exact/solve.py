@@ -9,8 +9,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float, Integer
 
-from evenhand.errors import IllConditioned, InputError
+from evenhand.errors import IllConditioned, Infeasible, InputError
 from evenhand.exact.columns import ColumnGeneration, Report
+from evenhand.exact.equivalent import EqualEquivalent
 from evenhand.exact.lp import solve_ggf_program
 from evenhand.exact.model import MOMDP
 from evenhand.exact.oracle import AverageOracle, DiscountedOracle, Oracle
@@ -26,8 +27,9 @@ from evenhand.exact.policies import (
     evaluated,
     visits_of,
 )
+from evenhand.exact.proofs import ROUNDING, Ceiling, Proof, value_of
 from evenhand.progress import Progress
-from evenhand.welfare import GGF, AlphaFair, Leximin, Utilitarian, Welfare
+from evenhand.welfare import GGF, AlphaFair, Leximin, Nash, Utilitarian, Welfare
 from evenhand.welfare import welfare as named_welfare
 
 LP_PAIRS = 400  # measured: with fewer pairs of state and action the whole linear program is the quickest way
@@ -44,8 +46,9 @@ class Solution:
     welfare: float
     """The welfare of the returns."""
     gap: float
-    """Proven: no policy whatsoever has a welfare above `welfare + gap`. For leximin, which is no single number: the
-    sum of the k smallest returns is within k times the gap of the best there is, given the smaller sums, for all k."""
+    """Proven: no policy whatsoever has a welfare above `welfare + gap`. For leximin, which is no single number: for
+    every k, no policy whose sums of the 1, …, k − 1 smallest returns reach those of this one has a sum of the k
+    smallest returns that is larger by more than k times the gap."""
     weights: Float[np.ndarray, " D"]
     """What one more unit of return of each user would be worth, at the optimum."""
     status: Literal["optimal", "interrupted", "stalled"]
@@ -60,11 +63,15 @@ class Solution:
 
 class _Found(NamedTuple):
     best: Evaluated
-    upper: float
+    proof: Proof
     weights: Float[np.ndarray, " D"]
     method: Literal["lp", "columns"]
     queries: int
     interrupted: bool
+
+    @property
+    def gap(self) -> float:
+        return self.proof.gap(self.best.returns, self.best.error)
 
 
 def solve(
@@ -101,31 +108,94 @@ def solve(
     if method == "lp" and not isinstance(welfare, GGF):
         raise InputError(f'{welfare.name} is not one linear program; use method="columns".')
     part = model.restricted_to(model.reachable)
+    objective = _objective(welfare)
+    size = _size(part, objective)
+    if size != 1:
+        part = MOMDP.from_interleaved(part.transitions, part.rewards / size, part.initial)
     oracle: Oracle = AverageOracle(part) if gamma == 1 else DiscountedOracle(part, gamma)
     # Where rewards hardly differ, their size says what rounding allows.
     widest = max(float(part.reward_span.max()), 1e-3 * float(np.abs(part.rewards).max()), 1e-300)
     goal = tol * widest * oracle.scale
     found = None
-    with Progress(goal, progress, report) as watcher:
-        if isinstance(welfare, GGF) and (method == "lp" or (method == "auto" and part.S * part.A <= LP_PAIRS)):
-            found = _by_program(oracle, welfare, gamma, goal)
-        if found is None or (method == "auto" and _gap(found, welfare) > goal):
-            found = _by_columns(oracle, welfare, gamma, goal, watcher.report)
-    gap = _gap(found, welfare)
-    closed = gap <= goal * _unit(found.weights, welfare)
+    with Progress(goal, progress, report and _in_welfare(report, objective, size)) as watcher:
+        if isinstance(objective, GGF) and (method == "lp" or (method == "auto" and part.S * part.A <= LP_PAIRS)):
+            found = _by_program(oracle, objective, gamma, goal)
+        if found is None or (method == "auto" and found.gap > goal):
+            found = _by_columns(oracle, objective, gamma, goal, watcher.report)
+    closed = found.gap <= goal * found.proof.unit
     status: Literal["optimal", "interrupted", "stalled"] = "interrupted" if found.interrupted else "stalled"
+    answer = _in_units(found, welfare, objective, size)
     return Solution(
         policy=_on_all_states(found.best.policy, model),
-        returns=found.best.returns,
-        welfare=_value(welfare, found.best.returns),
-        gap=gap,
-        weights=found.weights,
+        returns=answer.returns,
+        welfare=answer.welfare,
+        gap=answer.gap,
+        weights=answer.weights,
         status="optimal" if closed else status,
         method=found.method,
         queries=found.queries,
         seconds=time.perf_counter() - began,
-        note=_note(found, closed, gamma),
+        note=" ".join(filter(None, (_note(found, closed, gamma), answer.note))),
     )
+
+
+def _objective(welfare: Welfare) -> Welfare:
+    """What is maximised for a welfare: the same, or what orders returns alike and computes better."""
+    if isinstance(welfare, Nash):
+        return EqualEquivalent(welfare.D, 1.0)
+    return EqualEquivalent(welfare.D, float(welfare.alpha)) if isinstance(welfare, AlphaFair) else welfare
+
+
+def _size(model: MOMDP, objective: Welfare) -> float:
+    """The unit to count rewards in: 1, or, where products and tolerances would leave the range of doubles, a power of
+    two near their size, which changes no digit. A welfare of a person's own need not allow for that."""
+    largest = float(np.abs(model.rewards).max())
+    if not isinstance(objective, (GGF, Leximin, EqualEquivalent)) or largest == 0 or 1e-100 < largest < 1e100:
+        return 1.0
+    return float(np.exp2(np.floor(np.log2(largest))))
+
+
+def _in_welfare(report: Report, objective: Welfare, size: float) -> Report:
+    """The report that a person asked for, told the welfare and its bound in their own units."""
+
+    def told(reached: float, bound: float, queries: int) -> None:
+        reached, bound = reached * size, bound * size
+        if isinstance(objective, EqualEquivalent):
+            reached, bound = (objective.welfare(x) if x > 0 else -np.inf for x in (reached, bound))
+        report(reached, bound, queries)
+
+    return told
+
+
+class _InUnits(NamedTuple):
+    returns: Float[np.ndarray, " D"]
+    welfare: float
+    gap: float
+    weights: Float[np.ndarray, " D"]
+    note: str = ""
+
+
+def _in_units(found: _Found, welfare: Welfare, objective: Welfare, size: float) -> _InUnits:
+    """What was found, in the person's own units of reward and of welfare."""
+    returns, gap = found.best.returns * size, found.gap * size
+    value = value_of(welfare, returns)
+    if welfare.needs_positive and returns.min() <= 0:  # what looked positive while searching was rounding
+        raise Infeasible(
+            f"the welfare {welfare.name} needs positive returns for all {welfare.D} users, but no policy was found "
+            "that gives the worst-off user anything: shift the rewards or choose another welfare."
+        )
+    if not isinstance(objective, EqualEquivalent):
+        return _InUnits(returns, value, gap, found.weights)
+    level = float(objective.value(found.best.returns)) * size
+    weights = objective.welfare_weights(level, found.weights)
+    if np.isfinite(value) and abs(value) > np.finfo(float).tiny:
+        in_welfare = objective.welfare_gain(level, gap) + ROUNDING * abs(value)
+        return _InUnits(returns, value, in_welfare, weights)
+    note = (
+        f"The welfare {welfare.name} of these returns is too {'small' if np.isfinite(value) else 'large'} a number for "
+        f"double precision. It is as good as {level:.6g} for everyone, which no policy exceeds by more than {gap:.1e}."
+    )
+    return _InUnits(returns, value, 5e-324 if np.isfinite(value) else np.inf, weights, note)
 
 
 def _by_program(oracle: Oracle, welfare: GGF, gamma: float, goal: float) -> _Found | None:
@@ -134,42 +204,35 @@ def _by_program(oracle: Oracle, welfare: GGF, gamma: float, goal: float) -> _Fou
     answer = solve_ggf_program(model, welfare.weights, gamma)
     if answer is None:
         return None
-    elsewhere, upper = oracle.best_response(answer.weights, 0.1 * goal)
+    elsewhere, upper, _ = oracle.best_response(answer.weights, 0.1 * goal)
+    proof = Ceiling(welfare, upper, answer.weights)
     visits = Visits(answer.staying, answer.passing)
-    best = _read_off(model, visits, elsewhere, welfare, gamma, upper, goal)
-    return _Found(best, upper, answer.weights, "lp", 1, False)
+    best = _read_off(model, visits, elsewhere, proof, gamma, goal)
+    return _Found(best, proof, answer.weights, "lp", 1, False)
 
 
 def _by_columns(oracle: Oracle, welfare: Welfare, gamma: float, goal: float, report: Report) -> _Found:
     generation = ColumnGeneration(oracle, 0.5 * goal, report)  # half is left for reading off a stationary policy
-    mix = generation.maximise(welfare)
-    used = np.flatnonzero(mix.shares)
-    mixture = Mixture(mix.shares[used], np.array([generation.policies[k] for k in used]))
+    answer = generation.maximise(welfare)
+    used, proof = np.flatnonzero(answer.shares), answer.proof
+    mixture = Mixture(answer.shares[used], np.array([generation.policies[k] for k in used]))
     if len(used) == 1:  # nothing to read off: it is stationary already
         best = evaluated(oracle.model, np.eye(oracle.model.A)[mixture.policies[0]], gamma)
-        return _Found(best, mix.upper, mix.cut.weights, "columns", generation.queries, generation.interrupted)
-    goal = goal * _unit(mix.cut.weights, welfare)
-    visits, elsewhere = visits_of(oracle.model, mixture, gamma), generation.policies[-1]
-    best = _read_off(oracle.model, visits, elsewhere, welfare, gamma, mix.upper, goal)
-    if gamma == 1 and mix.upper - _value(welfare, best.returns) > goal:
-        as_drawn = evaluated(oracle.model, mixture, gamma)
-        best = max(best, as_drawn, key=lambda candidate: _value(welfare, candidate.returns))
-    return _Found(best, mix.upper, mix.cut.weights, "columns", generation.queries, generation.interrupted)
+    else:
+        goal = goal * proof.unit
+        visits, elsewhere = visits_of(oracle.model, mixture, gamma), generation.policies[-1]
+        best = _read_off(oracle.model, visits, elsewhere, proof, gamma, goal)
+        if gamma == 1 and proof.gap(best.returns) > goal:
+            best = min(best, evaluated(oracle.model, mixture, gamma), key=lambda found: proof.gap(found.returns))
+    return _Found(best, proof, answer.weights, "columns", generation.queries, generation.interrupted)
 
 
 def _read_off(
-    model: MOMDP,
-    visits: Visits,
-    elsewhere: Integer[np.ndarray, " S"],
-    welfare: Welfare,
-    gamma: float,
-    upper: float,
-    goal: float,
+    model: MOMDP, visits: Visits, elsewhere: Integer[np.ndarray, " S"], proof: Proof, gamma: float, goal: float
 ) -> Evaluated:
     """The first stationary policy that is good enough, or else the best."""
     best: Evaluated | None = None
     refusal: IllConditioned | None = None
-    value = -np.inf
     loss = 0.25 * goal / max(float(model.reward_span.max()), 1e-300)
     for policy in candidates(model, visits, elsewhere, gamma, min(loss, 0.5)):
         try:
@@ -177,32 +240,13 @@ def _read_off(
         except IllConditioned as error:  # another candidate may still be possible to evaluate
             refusal = error
             continue
-        worth = _value(welfare, candidate.returns)
-        if best is None or worth > value:
-            best, value = candidate, worth
-        if upper - value <= goal:
+        if best is None or proof.gap(candidate.returns) < proof.gap(best.returns):
+            best = candidate
+        if proof.gap(best.returns) <= goal:
             break
     if best is None:
         raise refusal or IllConditioned("No policy of this model could be evaluated.")
     return best
-
-
-def _gap(found: _Found, welfare: Welfare) -> float:
-    """What is left between the bound and the policy, with what numerical errors in its returns may add."""
-    # A bound that is below what was reached is wrong by that much, and says so.
-    between = abs(found.upper - _value(welfare, found.best.returns))
-    return float(between + found.best.error * _unit(found.weights, welfare))
-
-
-def _unit(weights: Float[np.ndarray, " D"], welfare: Welfare) -> float:
-    """How much the welfare changes at most if all returns change by one."""
-    return 1.0 if isinstance(welfare, (GGF, Leximin)) else float(weights.sum())
-
-
-def _value(welfare: Welfare, returns: Float[np.ndarray, " D"]) -> float:
-    if welfare.needs_positive and returns.min() <= 0:
-        return -np.inf
-    return float(welfare.value(returns))
 
 
 def _on_all_states(policy: PolicyOfAPart, model: MOMDP) -> Policy:
