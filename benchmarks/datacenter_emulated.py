@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from evenhand.envs.datacenter import Datacenter
-from evenhand.envs.datacenter.emulated import BEHIND, LATE, SENT, EmulatedEnv
+from evenhand.envs.datacenter.emulated import EmulatedEnv
 from evenhand.envs.datacenter.network import Network
+from evenhand.envs.datacenter.trust import BEHIND, LATE, SENT, STILL, UNEVEN
 from evenhand.envs.datacenter.wiring import plan
 
 RESULTS = Path(__file__).with_name("datacenter_emulated.json")
@@ -44,7 +45,7 @@ def made_and_read(k: int) -> dict[str, float]:
         begun, _ = seconds(lambda network=network: network.begin(env.flows, 0))
         times["set up"].append(spent + begun)
         times["read idle"] += [seconds(network.read)[0] for _ in range(20)]
-        network.rates[:] = 5e6 / 8 / (1 if k == 4 else 8)
+        network.send(5e6 / 8 / (1 if k == 4 else 8))
         time.sleep(0.3)
         for _ in range(20):
             times["read busy"].append(seconds(network.read)[0])
@@ -60,7 +61,7 @@ def reachable() -> int:
     network = Network(plan(env.tree, env.paths, env.port, env.capacity, len(env.flows)))
     try:
         network.begin(env.flows, 0)
-        network.rates[:] = 0.1e6 / 8
+        network.send(0.1e6 / 8)
         time.sleep(2)
         return int((network.read().delivered > 0).sum())
     finally:
@@ -80,7 +81,9 @@ def paced(time_scale: int, rates: str, steps: int) -> dict[str, float]:
         elapsed = time.perf_counter() - start
     finally:
         env.close()
-    return {"steps a second": steps / elapsed} | {name: info["summary"][name] for name in (SENT, BEHIND, LATE)}
+    return {"steps a second": steps / elapsed} | {
+        name: info["summary"][name] for name in (SENT, BEHIND, STILL, UNEVEN, LATE)
+    }
 
 
 def main() -> int:

@@ -55,7 +55,7 @@ def learnt(traffic: str, algo: str, welfare: str, preset: str, seeds: int, folde
         rows.append(found["returns"])
         goodput.append(found["goodput"])
     name = f"{run.name}{', published settings' if preset == 'paper' else ''}"
-    return {"name": name, "steps": run.request["steps"], "returns": rows, "goodput": goodput}
+    return {"name": name, "steps": run.request.steps, "returns": rows, "goodput": goodput}
 
 
 def simple(traffic: str) -> list[dict[str, Any]]:

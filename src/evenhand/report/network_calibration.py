@@ -27,7 +27,7 @@ SOME_DROPS = 0.01
 OVERLOAD = 0.05
 """Of the packets sent: with more drops the network is overloaded."""
 TRIES = 3
-"""Of an episode in which the machine could not keep up, the first among them."""
+"""Of an episode that is not to be trusted, the first among them."""
 
 
 class Course(NamedTuple):
@@ -54,8 +54,14 @@ class Compared:
     """That the hosts were to send."""
     sent: float
     """The share of them that was sent."""
+    still: float
+    """The share of the time in which the senders stood still."""
+    uneven: float
+    """How much the times at which rates came differ, of a step."""
     late: float
     """Seconds by which rates came too late, in all."""
+    doubts: tuple[str, ...]
+    """Why the emulated episode is not to be trusted; nothing if it is."""
     tries: int
 
     @property
@@ -91,13 +97,6 @@ class Compared:
         """Whether much is dropped."""
         return bool(self.simulated.dropped.sum() > OVERLOAD * self.packets)
 
-    @property
-    def disturbed(self) -> bool:
-        """Whether the machine could not keep up."""
-        from evenhand.envs.datacenter.emulated import ENOUGH
-
-        return self.sent < ENOUGH or self.late > 0
-
     def beyond(self) -> list[str]:
         """The names of the limits that are not kept."""
         delivered = LIMITS["delivered in overload" if self.overloaded else "delivered"]
@@ -112,13 +111,14 @@ class Compared:
 
     def record(self) -> dict[str, Any]:
         """For programs."""
-        numbers = ("queue", "correlation", "reward", "dropped", "delivered", "sent", "late", "tries")
+        numbers = ("queue", "correlation", "reward", "dropped", "delivered", "sent", "still", "uneven", "late", "tries")
         return {
             "matrix": self.matrix,
             "policy": self.policy,
             **{name: getattr(self, name) for name in numbers},
             "overloaded": self.overloaded,
             "beyond": self.beyond(),
+            "doubts": list(self.doubts),
         }
 
 
@@ -144,15 +144,15 @@ def compare(
             for policy in (*constant, RandomRates(hosts, capacity, seed), BackOff(hosts, queues, capacity)):
                 say(f"{matrix}: {policy.name}")
                 tries: list[Compared] = []
-                while not tries or (tries[-1].disturbed and len(tries) < TRIES):
+                while not tries or (tries[-1].doubts and len(tries) < TRIES):
                     tries.append(_compared(env, matrix, policy, seed, len(tries) + 1))
-                yield min(tries, key=lambda found: (found.late > 0, -found.sent))
+                yield min(tries, key=lambda found: (len(found.doubts), found.late, -found.sent))
         finally:
             env.close()
 
 
 def _compared(env: Any, matrix: str, policy: Any, seed: int, tries: int) -> Compared:
-    from evenhand.envs.datacenter.emulated import LATE, SENT
+    from evenhand.envs.datacenter.trust import LATE, SENT, STILL, UNEVEN, reasons
 
     queues, capacity = env.model.tree.queues, env.model.capacity
     observation, info = env.reset(seed=seed)
@@ -166,7 +166,17 @@ def _compared(env: Any, matrix: str, policy: Any, seed: int, tries: int) -> Comp
     packets = float(np.sum(rates)) * 1e6 / 8 * env.model.interval / 1500
     summary = info["summary"]
     return Compared(
-        matrix, policy.name, _course(rows), simulated(env.model, policy), packets, summary[SENT], summary[LATE], tries
+        matrix,
+        policy.name,
+        _course(rows),
+        simulated(env.model, policy),
+        packets,
+        sent=summary[SENT],
+        still=summary[STILL],
+        uneven=summary[UNEVEN],
+        late=summary[LATE],
+        doubts=tuple(reasons(summary)),
+        tries=tries,
     )
 
 

@@ -23,19 +23,17 @@ from evenhand.envs.datacenter.signals import LEAST_RATE, observed, rewarded
 from evenhand.envs.datacenter.simulator import PACKET, Queues, Route, busy, route
 from evenhand.envs.datacenter.topology import LAYERS
 from evenhand.envs.datacenter.traffic import Flows, Pattern, matrix
+from evenhand.envs.datacenter.trust import BEHIND, DOUBTFUL, ENOUGH, LATE, SENT, STILL, UNEVEN, reasons, verdict
 from evenhand.envs.datacenter.wiring import plan
+from evenhand.envs.gym import checked_action
 from evenhand.errors import InputError
 
-ENOUGH = 0.97
-"""Of what they were asked to send, what the senders must send at least for a step to be what it should be."""
 STEADY = 2.0
 """Packets: a backlog that changes by less only shows that packets come one by one."""
-LAG = 0.002
+SLACK = 0.002
 """Seconds by which the sender may be behind at any moment."""
 WRAP = 2**32
 """The kernel's counters have 32 bits."""
-SENT, BEHIND, LATE = "sent / requested", "steps behind", "seconds late"
-"""In summaries: of what the senders were asked for; steps in which that was too little; by how much rates came late."""
 
 
 class Passing(NamedTuple):
@@ -55,12 +53,14 @@ class EmulatedEnv(gymnasium.Env[np.ndarray, Any]):
         much shorter. All numbers that come and go are those of the network as it would be at its own pace.
 
     A step ends an interval after the one before, whenever the rates came: they are in force from then on, and until
-    then the last ones are. A network is made by the first `reset` and lasts until `close`; a pickled environment keeps
-    its settings and its random generator, and has to be reset.
+    then the last ones are; what was sent too much or too little by then is made good. A network is made by the first
+    `reset` and lasts until `close`; a pickled environment keeps its settings and its random generator, and has to be
+    reset.
 
-    The info of a step has `delivered`, what arrived of each host's traffic in Mbit/s; `dropped`, packets; `late`,
-    seconds by which the rates came too late; `sent_of_requested`, which is less than 1 where the machine was too slow
-    for its senders; and, below 0.97, a `warning`. The last one has a `summary` of the episode.
+    The info of a step has `delivered`, what arrived of each host's traffic in Mbit/s; `dropped`, packets; `lag`, the
+    part of the interval that was over when the rates came; `late`, seconds by which they came too late;
+    `sent_of_requested`, which is less than 1 where the machine was too slow for its senders; and, below 0.97, a
+    `warning`. The last one has a `summary` of the episode, and says in its `warning` if that is not to be trusted.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 (Gymnasium's own declaration)
@@ -118,6 +118,7 @@ class EmulatedEnv(gymnasium.Env[np.ndarray, Any]):
         self._steps, self._steps_behind = 0, 0
         self._due: float | None = None
         self._missing, self._late = 0.0, 0.0
+        self._lags: list[float] = []
         self._states: list[DatacenterState] = []
         nothing = Passing(*(np.zeros_like(self._fill) for _ in Passing._fields))
         observation, _ = self._signals(nothing, self._rates, self._fill, np.zeros(hosts, np.float32), self._route.queue)
@@ -129,15 +130,13 @@ class EmulatedEnv(gymnasium.Env[np.ndarray, Any]):
         """Put rates into force, and see what has become of the queues when the interval is over."""
         if not self._begun or self._network is None:
             raise gymnasium.error.ResetNeeded("reset the environment before the first step.")
-        if not self.action_space.contains(action):
-            raise InputError(f"the action must lie in {self.action_space}, which {action!r} does not.")
+        action = checked_action(self.action_space, action)
         before = self._before
         if self._due is None:  # nothing was sent since the reset, however long ago that was
             before = before._replace(time=time.monotonic())
-        self._rates = np.clip(np.asarray(action, np.float32), LEAST_RATE, self.model.capacity)
+        self._rates = np.clip(action, LEAST_RATE, self.model.capacity)
         share: Any = self._rates[self._route.source] * np.asarray(self._route.share)
-        self._network.rates[:] = share * (1e6 / 8 * self.time_scale)
-        late = self._wait()
+        lag, late = self._hold(share * (1e6 / 8 * self.time_scale))
         try:
             after = self._network.read()
         except NetworkFailed:
@@ -152,14 +151,16 @@ class EmulatedEnv(gymnasium.Env[np.ndarray, Any]):
         self._fill = np.asarray(passing.after / self.model.port.limit, np.float32)
         self._goodput += delivered
         self._remember(delivered)
-        info = self._info(before, after, late) | {
+        info = self._info(before, after, lag, late) | {
             "delivered": delivered,
             "dropped": float(passing.dropped.sum()) / PACKET,
         }
         truncated = self._steps >= self.model.episode_steps
         if truncated:
-            self._network.rates[:] = 0.0
+            self._network.send(0.0)
             info["summary"] = self._summary()
+            if info["summary"][DOUBTFUL]:
+                info["warning"] = verdict(reasons(info["summary"]))
         # No step is exactly as long as it should be, so that a few packets more than in theory can be counted.
         return _within(self.observation_space, observation), _within(self.reward_space, reward), False, truncated, info
 
@@ -208,17 +209,23 @@ class EmulatedEnv(gymnasium.Env[np.ndarray, Any]):
         self._network = Network(self._plan)
         return self._network.begin(flows, seed)
 
-    def _wait(self) -> float:
-        """Until the interval is over; gives the seconds by which it began too late, at the network's own pace."""
+    def _hold(self, rates: Float[np.ndarray, " F"]) -> tuple[float, float]:
+        """Let the next interval begin where the last has ended, or now if too little is left of it; wait for its end.
+
+        Gives the part of it that was over already and, where it began too late, by how many seconds at the network's
+        own pace.
+        """
+        assert self._network is not None
         interval = self.model.interval / self.time_scale
         now = time.monotonic()
         start = now if self._due is None else self._due
-        late = 0.0
-        if now > start + interval / 2:  # too little would be left for the new rates
+        lag, late = (now - start) / interval, 0.0
+        if lag > 0.5:
             start, late = now, now - start
         self._due = start + interval
+        self._network.send(rates, start)
         time.sleep(max(0.0, self._due - time.monotonic()))
-        return late * self.time_scale
+        return lag, late * self.time_scale
 
     # --- what was counted between two readings
 
@@ -236,15 +243,16 @@ class EmulatedEnv(gymnasium.Env[np.ndarray, Any]):
         columns = (old["waiting"], new["waiting"], new["bytes"] - old["bytes"], dropped)
         return Passing(*(np.asarray(column, np.float32).reshape(len(LAYERS), -1) for column in columns))
 
-    def _info(self, before: Reading, after: Reading, late: float) -> dict[str, Any]:
+    def _info(self, before: Reading, after: Reading, lag: float, late: float) -> dict[str, Any]:
         """How well the machine kept up."""
         assert self._network is not None
         sent, missing = float((after.sent_bytes - before.sent_bytes).sum()), self._missing
         self._missing = self._not_sent(after, self._network.rates)
+        self._lags.append(lag)
         self._late += late
         behind = max(0.0, self._missing - missing)
         share = sent / (sent + behind) if behind else 1.0
-        info: dict[str, Any] = {"sent_of_requested": share, "late": late}
+        info: dict[str, Any] = {"sent_of_requested": share, "lag": lag, "late": late}
         if share < ENOUGH:
             info["warning"] = (
                 f"the senders sent only {share:.0%} of what they were asked to: the machine is too busy or too slow "
@@ -260,15 +268,22 @@ class EmulatedEnv(gymnasium.Env[np.ndarray, Any]):
         """
         sent = (reading.sent_bytes - self._start.sent_bytes).astype(float)
         owed = reading.requested - self._start.requested - sent
-        return float(np.maximum(0.0, owed - 2 * self._packet - LAG * rates).sum())
+        return float(np.maximum(0.0, owed - 2 * self._packet - SLACK * rates).sum())
 
     def _summary(self) -> dict[str, float]:
-        sent = float((self._before.sent_bytes - self._start.sent_bytes).sum())
-        return {
-            **metrics.spread(GOODPUT, self._goodput / self._steps),
+        start, end = self._start, self._before
+        sent = float((end.sent_bytes - start.sent_bytes).sum())
+        machine = {
             SENT: sent / (sent + self._missing) if self._missing else 1.0,
             BEHIND: float(self._steps_behind),
+            STILL: (end.still - start.still) / (end.time - start.time),
+            UNEVEN: float(np.std(self._lags[1:] or [0.0])),  # the first are never late
             LATE: self._late,
+        }
+        return {
+            **metrics.spread(GOODPUT, self._goodput / self._steps),
+            **machine,
+            DOUBTFUL: float(bool(reasons(machine))),
         }
 
     def _remember(self, delivered: Float[np.ndarray, " H"]) -> None:

@@ -45,6 +45,8 @@ class Reading(NamedTuple):
     sent_bytes: UInt64[np.ndarray, " F"]
     delivered: UInt64[np.ndarray, " F"]
     """Packets."""
+    still: float
+    """Seconds of the sender's pauses that were too long."""
     counts: UInt64[np.ndarray, "Q 6"]
     """Of each queue: see `evenhand.envs.datacenter.emulation.netlink.Counts`."""
 
@@ -85,8 +87,13 @@ class Network:
 
     @property
     def rates(self) -> Float64[np.ndarray, " F"]:
-        """Bytes a second that each flow is to send: what is written here is in force within a millisecond."""
-        return self._shared["rates"]
+        """Bytes a second that each flow is to send."""
+        return self._shared["rates"].copy()
+
+    def send(self, rates: Any, since: float | None = None) -> None:
+        """Let flows send so many bytes a second, from a moment on: now, or one just past, whose bytes are made good."""
+        self._shared["rates"][:] = rates
+        self._shared["since"][0] = time.monotonic() if since is None else since
 
     def begin(self, flows: Sequence[Sequence[int]], seed: int) -> Reading:
         """Empty all queues and let these flows, from host to host, send nothing until they get rates."""
@@ -114,6 +121,7 @@ class Network:
             shared["sent"].copy(),
             shared["sent_bytes"].copy(),
             shared["delivered"].copy(),
+            float(shared["still"][0]),
             shared["counts"].reshape(-1, COUNTS).copy(),
         )
 
@@ -167,9 +175,18 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.stderr.close()
 
 
-def trial() -> float:
-    """Make a switch with two hosts, let one send at twice the rate of its port, and say what arrives of that rate."""
-    rate, seconds = 1_250_000, 0.3
+class Trial(NamedTuple):
+    """What became of a small network."""
+
+    arrived: float
+    """Of the rate of its port."""
+    still: float
+    """The share of the time in which the sender stood still."""
+
+
+def trial() -> Trial:
+    """Make a switch with two hosts, and let one send at twice the rate of its port for a moment."""
+    rate, seconds = 1_250_000, 0.5
     addresses = ["10.1.0.1", "10.1.0.2"]
     network = Network(
         {
@@ -187,12 +204,15 @@ def trial() -> float:
     )
     try:
         before = network.begin([[0, 1]], 0)
-        network.rates[:] = 2 * rate
+        network.send(2 * rate)
         time.sleep(seconds)
         after = network.read()
     finally:
         network.close()
-    return float(after.delivered[0] - before.delivered[0]) * 1500 / (rate * (after.time - before.time))
+    took = after.time - before.time
+    return Trial(
+        float(after.delivered[0] - before.delivered[0]) * 1500 / (rate * took), (after.still - before.still) / took
+    )
 
 
 # Where it cannot be

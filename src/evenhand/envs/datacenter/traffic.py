@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+from evenhand.disk import read_text
 from evenhand.envs.datacenter.topology import FatTree
 from evenhand.errors import InputError
 from evenhand.types import PRNGKey
@@ -153,7 +154,7 @@ def read(path: str, tree: FatTree) -> Flows:
     Addresses are 10.E.0.H: the host H = 1 … k/2 of the edge switch E = 1 … k²/2.
     """
     try:
-        text = Path(path).read_text("utf-8-sig")
+        text = read_text(path)
     except OSError as error:
         raise InputError(f"the traffic matrix {path} cannot be read: {error.strerror or error}.") from None
     except UnicodeDecodeError:

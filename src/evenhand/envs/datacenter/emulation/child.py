@@ -56,6 +56,7 @@ class Network:
         rates = self._shared["rates"]
         for flow in range(len(rates)):
             rates[flow] = 0.0
+        self._shared["since"][0] = time.monotonic()
         if flows != self._flows or self.sender is None:
             self.stop_sender()
             self._flows = flows

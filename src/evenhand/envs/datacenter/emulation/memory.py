@@ -22,12 +22,14 @@ class Layout(NamedTuple):
         """The kind (d, double; Q, whole) of each array, its first byte and its length."""
         sizes = {
             "rates": ("d", self.flows),  # bytes a second that each flow is to send
+            "since": ("d", 1),  # from when on; written after the rates, which count as new when this has changed
             "requested": ("d", self.flows),  # bytes that each should have sent by `ticked`
             "sent": ("Q", self.flows),  # packets
             "sent_bytes": ("Q", self.flows),
             "delivered": ("Q", self.flows),  # packets that arrived, when last read
             "counts": ("Q", self.queues * COUNTS),  # of every queue, when last read
             "ticked": ("d", 1),  # when the sender was last at work
+            "still": ("d", 1),  # seconds of pauses in which it was not, of those that were too long
             "read": ("d", 1),  # when the rest was read
         }
         found, at = {}, 0
@@ -39,7 +41,7 @@ class Layout(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of it all."""
-        return 8 * (5 * self.flows + self.queues * COUNTS + 2)
+        return 8 * (5 * self.flows + self.queues * COUNTS + 4)
 
     def views(self, memory: Any) -> dict[str, Any]:
         """The arrays, without NumPy."""

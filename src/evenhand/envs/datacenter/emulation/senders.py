@@ -14,6 +14,8 @@ from .memory import HEADERS, VARIETY
 
 SET_DEATH_SIGNAL, SET_TIMER_SLACK = 1, 29
 ORDERS = 64
+TOO_LONG = 0.5
+"""Of the time in which a port saves up its burst, from when on a pause counts."""
 
 
 def send_for_ever(
@@ -27,10 +29,15 @@ def send_for_ever(
 ) -> None:
     """The life of the sender; it dies with its parent.
 
+    What flows have sent in all is what their rates come to from the moments on from which they are meant to be in
+    force, however late this process hears of them: else a policy that lets three hosts send in every third step, at
+    full rate and to one port, would find a backlog there for good that only shows how irregularly it was asked.
+
     packet: its bytes on average, with all headers.
     rate, burst: of a port, in bytes a second and in bytes. What could not be sent in the time in which a port saves up
         its burst is given up: with more than that, a moment in which this process did not run would leave a backlog
-        at every port that gets just what it can send, for the rest of the episode.
+        at every port that gets just what it can send, for the rest of the episode. A pause is too long from half of
+        that time on.
     """
     libc = ctypes.CDLL(None)
     libc.prctl(SET_DEATH_SIGNAL, signal.SIGKILL)
@@ -49,9 +56,10 @@ def send_for_ever(
     sizes = [packet + more for more in range(-largest, largest + 1)]
     payloads = [bytes(size - HEADERS) for size in sizes]
     kinds = len(sizes)
-    rates, requested, sent, sent_bytes, ticked = (
-        shared[name] for name in ("rates", "requested", "sent", "sent_bytes", "ticked")
+    rates, since, requested, sent, sent_bytes, ticked, still = (
+        shared[name] for name in ("rates", "since", "requested", "sent", "sent_bytes", "ticked", "still")
     )
+    wishes, begun = [0.0 for _ in flows], -1.0
     send = [out.send for out in sockets]
     tick, most_late = max(1e-4, 0.5 * packet / rate), burst / rate
     clock, sleep = time.monotonic, time.sleep
@@ -59,11 +67,18 @@ def send_for_ever(
     turn = 0
     while True:
         now = clock()
-        elapsed, before = now - before, now
+        elapsed = now - before
+        if elapsed > TOO_LONG * most_late:
+            still[0] += elapsed
+        last, over = wishes, 0.0
+        if since[0] != begun:
+            begun = since[0]
+            wishes, over = rates.tolist(), before - begun  # for so long it has gone by the last ones
+        before = now
         turn = (turn + 1) % ORDERS
         for flow in orders[turn]:
-            wish = rates[flow]
-            wanted = wish * elapsed
+            wish = wishes[flow]
+            wanted = wish * elapsed + (wish - last[flow]) * over
             requested[flow] += wanted
             have = credit[flow] + wanted
             if have >= needed[flow]:
