@@ -226,8 +226,8 @@ def measured(name: str, study: Study, seeds: int, folder: Path) -> dict[str, Any
         }
         for heading, measure, episodes, test in study.measures
     ]
-    steps = {f"{algo} {welfare}": run.request["steps"] for (algo, welfare), run in runs.items()}
-    return {"objectives": list(first.request["objectives"]), "seeds": seeds, "steps": steps, "tables": tables}
+    steps = {f"{algo} {welfare}": run.request.steps for (algo, welfare), run in runs.items()}
+    return {"objectives": list(first.request.objectives), "seeds": seeds, "steps": steps, "tables": tables}
 
 
 def with_interval(samples: np.ndarray) -> str:

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from evenhand import metrics, report
-from evenhand.errors import InputError
+from evenhand.errors import InputError, visible
 from evenhand.report import Outcome, judging, page
 from evenhand.runs.folder import RunFolder
 from evenhand.runs.training import Run
+from evenhand.terminal import Console
 from evenhand.welfare import welfare
 
 STEPS, SEEDS = 600_000, 3
@@ -58,7 +58,7 @@ def main() -> int:
         print("evenhand: interrupted; the demo begins anew when it is started again.", file=sys.stderr)
         return 130
     except (InputError, OSError) as error:
-        print(f"evenhand: error: {error}", file=sys.stderr)
+        print(f"evenhand: error: {visible(str(error))}", file=sys.stderr)
         return 2
     console.print(f"This took {report.duration(time.monotonic() - began)}.")
     return 0
@@ -79,7 +79,7 @@ def _clear(path: Path, welfare_name: str) -> None:
         folder = RunFolder.open(path)
         asked = folder.request
         wanted = welfare(welfare_name, 2).name
-        ours = (asked.get("env"), asked.get("arguments"), asked.get("welfare")) == ("species", ARGUMENTS, wanted)
+        ours = (asked.env, asked.arguments, asked.welfare) == ("species", ARGUMENTS, wanted)
     if not ours:
         raise InputError(f"{path} is not what an earlier demo left: move it away first.")
     with folder.locked():  # refused while another demo is under way
@@ -137,7 +137,7 @@ def _tell(console: Console, runs: Mapping[str, Run], commands: Mapping[str, list
     ggf = welfare("ggf", 2)
     tests = {name: list(judging.kept_tests(run, lambda _: None).values()) for name, run in runs.items()}
     any_run = next(iter(runs.values()))
-    objectives, gamma = any_run.request["objectives"], any_run.request["settings"]["gamma"]
+    objectives, gamma = any_run.request.objectives, any_run.request.config.gamma
     lengths = np.concatenate([test.length for of_run in tests.values() for test in of_run])
     parts = [page.paragraph(paragraph) for paragraph in STORY]
     shown = []

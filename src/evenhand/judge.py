@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -18,6 +19,7 @@ from evenhand.agents.distributions import to_environment
 from evenhand.envs import resolve
 from evenhand.envs.core import PureEnv
 from evenhand.envs.host import HostEnv
+from evenhand.envs.stepping import CUT_OFF, blamed
 from evenhand.envs.vector import VectorEnv
 from evenhand.errors import InputError
 from evenhand.loops import Task
@@ -26,9 +28,14 @@ from evenhand.welfare import Welfare
 
 Measure = Literal["average", "return", "discounted"]
 MOST_STEPS = 100_000
-"""Where an episode is cut off if nothing else ends it."""
+"""Where an episode of a pure environment is cut off if nothing else ends it."""
+MOST_HOST_STEPS = 10_000
+"""The same for those of other people, which are stepped one by one; not if the environment has a time limit."""
 TEST_SEED = 2**31
 """Added to seeds of evaluations, so that they are none of those used in training."""
+LARGEST_SEED = 2**62
+PULSE = 64
+"""Steps between two reports of how far test episodes have come."""
 
 
 class Outcome(NamedTuple):
@@ -41,6 +48,8 @@ class Outcome(NamedTuple):
     length: Int[Array, " E"]
     terminated: Bool[Array, " E"]
     """Whether the episode ended by itself, not by a time limit."""
+    cut_off: Bool[Array, " E"]
+    """Whether nothing had ended it."""
     facts: Mapping[str, Float[Array, "E D"]] = MappingProxyType({})
     """Sums of what else a pure environment says of each step (see `evenhand.envs.core.PureEnv`)."""
 
@@ -111,18 +120,43 @@ class Evaluation:
         }
 
     @staticmethod
-    def from_record(record: Mapping[str, Any]) -> Evaluation:
-        """An evaluation from what `record` made of it."""
+    def from_record(record: Any) -> Evaluation:
+        """An evaluation from what `record` made of it; the error says what it cannot be."""
+        if not isinstance(record, Mapping):
+            raise InputError("it should be an object with the entries of an evaluation.")
+        try:
+            objectives, facts = record["objectives"], record.get("facts", {})
+            arrays = {name: np.array(record[name], float) for name in ("total", "discounted", "length", "terminated")}
+            counted = {name: np.array(values, float) for name, values in dict(facts).items()}
+            gamma, seed, name = float(record["gamma"]), record["seed"], record["name"]
+        except KeyError as error:
+            raise InputError(f"it has no {error}.") from None
+        except (TypeError, ValueError, OverflowError):
+            raise InputError("its numbers are none, or not as many in each row.") from None
+        if not isinstance(objectives, list) or not objectives or not all(isinstance(x, str) for x in objectives):
+            raise InputError("its objectives should be a list of names.")
+        E = arrays["length"].size
+        shapes = {"total": (E, len(objectives)), "discounted": (E, len(objectives)), "length": (E,), "terminated": (E,)}
+        for what, array in (arrays | counted).items():
+            if array.shape != shapes.get(what, (E,)) or not E or (what in arrays and not np.isfinite(array).all()):
+                raise InputError(f"its {what} should be finite numbers for each of its episodes and users.")
+        length, terminated = arrays["length"], arrays["terminated"]
+        if (length < 0).any() or (length != np.rint(length)).any() or (length >= 2**53).any():
+            raise InputError("the lengths of its episodes should be whole numbers.")
+        if not np.isin(terminated, (0, 1)).all() or not 0 <= gamma <= 1:
+            raise InputError("its discount should lie in [0, 1], and its episodes have terminated or not.")
+        if not isinstance(seed, int) or not isinstance(name, str):
+            raise InputError("its seed should be a whole number, and its name a text.")
         return Evaluation(
-            objectives=tuple(record["objectives"]),
-            total=np.array(record["total"], float),
-            discounted=np.array(record["discounted"], float),
-            length=np.array(record["length"], int),
-            terminated=np.array(record["terminated"], bool),
-            gamma=float(record["gamma"]),
-            seed=int(record["seed"]),
-            name=str(record["name"]),
-            facts={name: np.array(values, float) for name, values in record.get("facts", {}).items()},
+            objectives=tuple(objectives),
+            total=arrays["total"],
+            discounted=arrays["discounted"],
+            length=length.astype(int),
+            terminated=terminated.astype(bool),
+            gamma=gamma,
+            seed=seed,
+            name=name,
+            facts=counted,
         )
 
 
@@ -269,7 +303,12 @@ def evaluate_policy(
     gamma: float = 0.99,
     seed: int = 0,
     arguments: Mapping[str, Any] | None = None,
-    most_steps: int = MOST_STEPS,
+    most_steps: int | None = None,
+    *,
+    workers: int = 0,
+    step_timeout: float | int | None = None,
+    say: Callable[[str], None] | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Evaluation:
     """Play whole test episodes with a policy.
 
@@ -277,18 +316,39 @@ def evaluate_policy(
     policy: what `evenhand.load` gives; "random"; a number, for always that action; one of the environment's own simple
         policies, itself or by its name; or a function from one observation of the environment to one of its actions.
     seed: the same seed gives the same episodes; it is none of those used in training.
-    most_steps: where to cut off episodes that nothing else ends.
+    most_steps: where to cut off episodes that nothing else ends; by default after 10,000 steps if the environment is
+        stepped one by one and has no time limit, and else after 100,000.
+    workers, step_timeout: processes that step environments which may crash or hang, and the seconds that a step may
+        take (see `evenhand.envs.vector.VectorEnv`); an episode that is lost with its process is played again. Not for
+        policies that are functions.
+    say: told, in a sentence, if episodes had to be cut off; by default it is logged.
+    progress: told now and then which share of the episodes is done, where they are stepped one by one.
     """
     env = resolve(env, arguments or {})
-    if episodes < 1 or most_steps < 1:
-        raise InputError(f"there must be at least one episode and one step, not {episodes} and {most_steps}.")
+    most = _most_steps(env) if most_steps is None else most_steps
+    if episodes < 1 or most < 1:
+        raise InputError(f"there must be at least one episode and one step, not {episodes} and {most}.")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise InputError(f"the seed of test episodes must lie between 0 and 2^62, not {seed}.")
     policy = as_policy(env, policy)
     facts: Facts = {}
     if isinstance(env, PureEnv) and isinstance(policy, Acts | Decides):
-        outcome = _play_pure(env, policy, episodes, gamma, seed, most_steps)
+        outcome = _play_pure(env, policy, episodes, gamma, seed, most)
         facts = _spreads(outcome)
     else:
-        outcome, facts = _play_host(env, policy, episodes, gamma, seed, most_steps)
+        host = env if isinstance(env, HostEnv) else _hosted(env)
+        if isinstance(policy, Acts | Decides):
+            stepped = partial(VectorEnv, host.ending_after(most), workers=workers, step_timeout=step_timeout)
+            played = _play_host(host, policy, episodes, gamma, seed, most, stepped, progress)
+        else:
+            played = _play_single(host, policy, episodes, gamma, seed, most, progress)
+        outcome, facts = _summed_up(played)
+    if outcome.cut_off.any():
+        (say or logging.getLogger("evenhand").warning)(
+            f"test episodes of {getattr(env, 'name', type(env).__name__)} that nothing had ended were cut off after "
+            f"{most:,} steps: they end where they should if the environment has a time limit (max_episode_steps, or "
+            "gymnasium.wrappers.TimeLimit)."
+        )
     for name, values in (("total", outcome.total), ("discounted", outcome.discounted)):
         if not np.isfinite(values).all():
             raise InputError(f"the {name} rewards of an episode are not finite: look at the environment's rewards.")
@@ -303,6 +363,12 @@ def evaluate_policy(
         str(getattr(policy, "name", getattr(policy, "__name__", "policy"))),
         facts,
     )
+
+
+def _most_steps(env: PureEnv | HostEnv) -> int:
+    if isinstance(env, HostEnv):
+        return MOST_HOST_STEPS if env.time_limit is None else env.time_limit
+    return MOST_STEPS
 
 
 POLICIES = 'give what evenhand.load gives, "random", an action, or a function from observations to actions'
@@ -386,13 +452,14 @@ def play_pure(
             outcome.discounted + discount * reward,
             outcome.length + jnp.where(over, 0, 1),
             outcome.terminated | (after.terminated & ~over),
+            ~(over | after.terminated | after.truncated),
             jax.tree.map(lambda sum, now: sum + jnp.where(over[:, None], 0.0, now), outcome.facts, facts(after.state)),
         )
         over = over | after.terminated | after.truncated
         return after.state, after.observation, over, outcome, discount * gamma, key, t + 1
 
     counted = jax.tree.map(jnp.zeros_like, facts(envs))
-    start = Outcome(nothing, nothing, jnp.zeros(episodes, jnp.int32), nowhere, counted)
+    start = Outcome(nothing, nothing, jnp.zeros(episodes, jnp.int32), nowhere, ~nowhere, counted)
     discount = 1.0 - jnp.asarray(gamma, jnp.float32)
     return jax.lax.while_loop(goes_on, step, (envs, observation, nowhere, start, discount, key, jnp.array(0)))[3]
 
@@ -417,16 +484,24 @@ class _Episode(NamedTuple):
     discounted: Float[np.ndarray, " D"]
     length: int
     terminated: bool
+    cut_off: bool
     info: Mapping[str, Any]
 
 
+Share = Callable[[float], None]
+
+
 def _play_host(
-    env: PureEnv | HostEnv, policy: Any, episodes: int, gamma: float, seed: int, most_steps: int
-) -> tuple[Outcome, Facts]:
+    host: HostEnv,
+    policy: Acts | Decides,
+    episodes: int,
+    gamma: float,
+    seed: int,
+    most: int,
+    stepped: Callable[..., VectorEnv],
+    progress: Share | None,
+) -> list[_Episode]:
     """One episode after another in each of a few environments, so that long ones count as much as short ones."""
-    host = env if isinstance(env, HostEnv) else _hosted(env)
-    if not isinstance(policy, Acts | Decides):
-        return _summed_up(_play_single(host, policy, episodes, gamma, seed, most_steps))
     N, D = 1 if host.real_time else min(episodes, 8), host.D
     act = _acting(policy)
     key = jax.random.key(TEST_SEED + seed)
@@ -434,7 +509,7 @@ def _play_host(
     done: list[_Episode] = []
     total, discounted = np.zeros((N, D)), np.zeros((N, D))
     discount, length = np.full(N, 1 - gamma), np.zeros(N, int)
-    with VectorEnv(host, N, TEST_SEED + seed) as envs:
+    with stepped(N=N, seed=TEST_SEED + seed) as envs:
         observation = envs.reset()
         t = 0
         while left.any():
@@ -446,15 +521,18 @@ def _play_host(
             length += 1
             ended = after.terminated | after.truncated
             infos = dict(zip(np.flatnonzero(ended), after.info, strict=True))
-            for i in np.flatnonzero(ended | (length >= most_steps)):
-                info = infos.get(i, {})
+            for i, info in infos.items():
                 if left[i] and "lost" not in info:  # an episode whose process died is played again
                     left[i] -= 1
-                    terminated = bool(after.terminated[i])
-                    done.append(_Episode(total[i].copy(), discounted[i].copy(), int(length[i]), terminated, info))
+                    terminated, cut_off = bool(after.terminated[i]), CUT_OFF in info
+                    done.append(
+                        _Episode(total[i].copy(), discounted[i].copy(), int(length[i]), terminated, cut_off, info)
+                    )
                 total[i], discounted[i], discount[i], length[i] = 0, 0, 1 - gamma, 0
             observation = after.observation
-    return _summed_up(done)
+            if progress is not None and t % PULSE == 0:
+                progress((len(done) + float(length[left > 0].sum()) / most) / episodes)
+    return done
 
 
 def _choosing(policy: Acts | Decides) -> Callable[[Any, Any, PRNGKey], Any]:
@@ -470,22 +548,30 @@ def _acting(policy: Acts | Decides) -> Callable[[Any, Any, PRNGKey], np.ndarray]
     return lambda observation, step, key: np.asarray(act(observation, step, key))
 
 
-def _play_single(env: HostEnv, policy: Any, episodes: int, gamma: float, seed: int, most_steps: int) -> list[_Episode]:
+def _play_single(
+    env: HostEnv, policy: Any, episodes: int, gamma: float, seed: int, most: int, progress: Share | None
+) -> list[_Episode]:
     """With a policy that takes the environment's own observations one at a time."""
-    made, done = env.make(), []
+    made, done = env.ending_after(most).make(), []
     try:
         for episode in range(episodes):
-            observation, info = made.reset(seed=(TEST_SEED + 1000 * seed + episode) % 2**32)
+            where = f"test episode {episode} of {env.name}"
+            with blamed(f"{where} could not be begun"):
+                observation, info = made.reset(seed=(TEST_SEED + 1000 * seed + episode) % 2**32)
             total, discounted, discount, ended, length = np.zeros(env.D), np.zeros(env.D), 1 - gamma, False, 0
             terminated = False
-            while not ended and length < most_steps:
-                observation, reward, terminated, truncated, info = made.step(policy(observation))
+            while not ended:
+                action = policy(observation)
+                with blamed(f"step {length + 1} of {where} failed"):
+                    observation, reward, terminated, truncated, info = made.step(action)
                 total += reward
                 discounted += discount * np.asarray(reward)
                 discount *= gamma
                 length += 1
                 ended = terminated or truncated
-            done.append(_Episode(total, discounted, length, bool(terminated), info))
+                if progress is not None and length % PULSE == 0:
+                    progress((episode + length / most) / episodes)
+            done.append(_Episode(total, discounted, length, bool(terminated), CUT_OFF in info, info))
     finally:
         made.close()
     return done
@@ -493,7 +579,7 @@ def _play_single(env: HostEnv, policy: Any, episodes: int, gamma: float, seed: i
 
 def _summed_up(done: list[_Episode]) -> tuple[Outcome, Facts]:
     """Episodes as arrays; of the facts, those that every episode has."""
-    columns: Any = (np.array(column) for column in list(zip(*done, strict=True))[:4])
+    columns: Any = (np.array(column) for column in list(zip(*done, strict=True))[:5])
     summaries = [episode.info.get("summary") for episode in done]
     facts: Facts = {}
     told = [summary for summary in summaries if isinstance(summary, Mapping)]

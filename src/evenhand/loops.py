@@ -22,6 +22,7 @@ from evenhand.agents.problem import Problem
 from evenhand.envs.core import PureEnv
 from evenhand.envs.host import HostEnv
 from evenhand.envs.vector import Start, VectorEnv
+from evenhand.errors import InputError
 from evenhand.types import Actions, PRNGKey, Transitions
 from evenhand.welfare import GGF, Utilitarian, Welfare
 
@@ -128,6 +129,18 @@ def count(
     ), tally
 
 
+class CutShort(Exception):
+    """An environment failed in the middle of a rollout.
+
+    state: that after the last whole update, to go on with when the environment is mended. updates: how many of those
+        asked for had been made. why: what it raised.
+    """
+
+    def __init__(self, state: LoopState, updates: int, why: InputError) -> None:
+        super().__init__(state, updates, why)
+        self.state, self.updates, self.why = state, updates, why
+
+
 @runtime_checkable
 class Loop(Protocol):
     """Training in pieces, so that someone can look, save and stop in between."""
@@ -139,7 +152,7 @@ class Loop(Protocol):
         """Compile what `advance` will run; the seconds it took."""
 
     def advance(self, state: LoopState, updates: int, of: int) -> tuple[LoopState, Report]:
-        """Make so many updates, of all those that the run will have made in the end."""
+        """Make so many updates, of all those that the run will have made in the end; `CutShort` if that fails."""
 
     def resumed(self, state: LoopState) -> LoopState:
         """The state to go on with after it was saved and read again."""
@@ -211,13 +224,21 @@ class CompiledLoop:
 class HostLoop:
     """Training on any Gymnasium environment; only acting and learning are compiled.
 
-    workers: processes that step the environments; 0 steps them here. start: what starts these (see `VectorEnv`).
+    workers: processes that step the environments; 0 steps them here. start: what starts these; step_timeout: how long
+        a step may take (see `VectorEnv`).
     """
 
     def __init__(
-        self, env: HostEnv, task: Task, workers: int = 0, warn: Any = None, start: Start | None = None
+        self,
+        env: HostEnv,
+        task: Task,
+        workers: int = 0,
+        warn: Any = None,
+        start: Start | None = None,
+        step_timeout: float | int | None = None,
     ) -> None:
-        self.env, self.task, self._workers, self._warn, self._start = env, task, workers, warn, start
+        self.env, self.task = env, task
+        self._made = partial(VectorEnv, workers=workers, warn=warn, start=start, step_timeout=step_timeout)
         self._envs: VectorEnv | None = None
         self._rollout: Transitions | None = None
         self._explore = jax.jit(self._explored)
@@ -255,7 +276,7 @@ class HostLoop:
 
     def _begun_anew(self, seed: int) -> Float[np.ndarray, "N O"]:
         self.close()
-        self._envs = VectorEnv(self.env, self.task.config.envs, seed, self._workers, self._warn, self._start)
+        self._envs = self._made(self.env, self.task.config.envs, seed)
         return self._envs.reset()
 
     def resumed(self, state: LoopState) -> LoopState:
@@ -288,38 +309,46 @@ class HostLoop:
     def advance(self, state: LoopState, updates: int, of: int) -> tuple[LoopState, Report]:
         """Make so many updates, of all those that the run will have made in the end; the old state is used up."""
         self.compile(state)
+        task, before, key = self.task, int(state.updates), state.key
+        learner, tally, sums = (state.agent, state.episodes), nothing_tallied(self.env.D), nothing_reported(task)
+        seen = np.asarray(state.observation), np.asarray(state.initial)
+
+        def reached(done: int) -> LoopState:
+            observation, initial = map(jnp.asarray, seen)
+            return LoopState(learner[0], (), observation, initial, learner[1], key, state.updates + done)
+
+        for update in range(updates):
+            remaining = np.float32(1.0 - (before + update) / of)
+            try:
+                rollout, seen = self._collect(task.agent.acting(learner[0]), *seen, key, remaining)
+            except InputError as error:
+                raise CutShort(reached(update), update, error) from None
+            learner, sums, tally, key = self._learn(task.config, learner, sums, tally, rollout, key, remaining)
+        return reached(updates), report(sums, tally, updates, task)
+
+    def _collect(
+        self, acting: Any, observation: np.ndarray, initial: np.ndarray, key: PRNGKey, remaining: np.float32
+    ) -> tuple[Transitions, tuple[np.ndarray, np.ndarray]]:
+        """A rollout; what is seen after it, and whether that begins an episode."""
         assert self._envs is not None
         assert self._rollout is not None
-        task, done, key = self.task, int(state.updates), state.key
-        learner, tally, sums = (state.agent, state.episodes), nothing_tallied(self.env.D), nothing_reported(task)
-        observation, initial = np.asarray(state.observation), np.asarray(state.initial)
-        for update in range(updates):
-            remaining = np.float32(1.0 - (done + update) / of)
-            acting = task.agent.acting(learner[0])
-            rollout = jax.tree.map(np.empty_like, self._rollout)  # a new one: JAX may still be reading the last
-            for t in range(task.config.rollout):
-                raw, action = map(np.asarray, self._explore(acting, observation, key, np.int32(t), remaining))
-                after = self._envs.step(action)
-                for column, now in zip(
-                    rollout,
-                    (
-                        observation,
-                        raw,
-                        after.reward,
-                        after.final_observation,
-                        after.terminated,
-                        after.truncated,
-                        initial,
-                    ),
-                    strict=True,
-                ):
-                    column[t] = now
-                observation, initial = after.observation, after.terminated | after.truncated
-            learner, sums, tally, key = self._learn(task.config, learner, sums, tally, rollout, key, remaining)
-        state = LoopState(
-            learner[0], (), jnp.asarray(observation), jnp.asarray(initial), learner[1], key, state.updates + updates
-        )
-        return state, report(sums, tally, updates, task)
+        rollout = jax.tree.map(np.empty_like, self._rollout)  # a new one: JAX may still be reading the last
+        for t in range(self.task.config.rollout):
+            raw, action = map(np.asarray, self._explore(acting, observation, key, np.int32(t), remaining))
+            after = self._envs.step(action)
+            found = (
+                observation,
+                raw,
+                after.reward,
+                after.final_observation,
+                after.terminated,
+                after.truncated,
+                initial,
+            )
+            for column, now in zip(rollout, found, strict=True):
+                column[t] = now
+            observation, initial = after.observation, after.terminated | after.truncated
+        return rollout, (observation, initial)
 
     def close(self) -> None:
         """Close the environments."""
@@ -334,10 +363,17 @@ def _three_keys(key: PRNGKey) -> Key[Array, "3"]:
 
 
 def loop_for(
-    env: PureEnv | HostEnv, task: Task, workers: int = 0, warn: Any = None, start: Start | None = None
+    env: PureEnv | HostEnv,
+    task: Task,
+    workers: int = 0,
+    warn: Any = None,
+    start: Start | None = None,
+    step_timeout: float | int | None = None,
 ) -> Loop:
     """The loop that fits the environment."""
-    return HostLoop(env, task, workers, warn, start) if isinstance(env, HostEnv) else CompiledLoop(env, task)
+    if isinstance(env, HostEnv):
+        return HostLoop(env, task, workers, warn, start, step_timeout)
+    return CompiledLoop(env, task)
 
 
 def random_key(seed: int) -> PRNGKey:
@@ -345,7 +381,9 @@ def random_key(seed: int) -> PRNGKey:
     return jax.random.key(seed)
 
 
-def _first_state(task: Task, seed: int, envs: Any, observation: Float[Array, "N O"], D: int, key: PRNGKey) -> LoopState:
+def _first_state(
+    task: Task, seed: int | None, envs: Any, observation: Float[Array, "N O"], D: int, key: PRNGKey
+) -> LoopState:
     N = task.config.envs
     return LoopState(
         agent=task.agent.initialise(task.config, task.problem, seed),
@@ -409,14 +447,26 @@ def _once(
     return LoopState(agent, envs, observation, initial, episodes, key, state.updates + 1), tally, facts
 
 
+class Learnt(NamedTuple):
+    """The part of a `LoopState` that does not depend on the environment."""
+
+    agent: Any
+
+
 def template(env: PureEnv | HostEnv, task: Task) -> LoopState:
-    """A state of the right shapes, with which a saved one can be read; nothing is run."""
-    N, D = task.config.envs, len(env.objectives)
-    observation = jnp.zeros((N, task.observation_size))
-    envs: Any = ()
-    if not isinstance(env, HostEnv):
-        envs = jax.eval_shape(jax.vmap(env.reset), jax.random.split(random_key(0), N))[0]
-    return _first_state(task, 0, envs, observation, D, random_key(0))
+    """The shapes of a state, with which a saved one can be read; nothing is run, and no memory taken."""
+
+    def state() -> LoopState:
+        N, D = task.config.envs, len(env.objectives)
+        envs = () if isinstance(env, HostEnv) else jax.vmap(env.reset)(jax.random.split(random_key(0), N))[0]
+        return _first_state(task, None, envs, jnp.zeros((N, task.observation_size)), D, random_key(0))
+
+    return jax.eval_shape(state)
+
+
+def learnt_template(task: Task) -> Learnt:
+    """The same of what was learnt alone, for which no environment is needed."""
+    return jax.eval_shape(lambda: Learnt(task.agent.initialise(task.config, task.problem, None)))
 
 
 def report(sums: dict[str, Array], tally: Tally, updates: int, task: Task) -> Report:

@@ -11,7 +11,9 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from rich import progress
-from rich.console import Console
+from rich.markup import escape
+
+from evenhand.terminal import Console
 
 A_MOMENT = 2.0  # seconds
 
@@ -135,9 +137,43 @@ class TrainingProgress:
         if "reward" in report:
             note = "per step: " + shares(self._objectives, report["reward"])
             self._bar.update(task, speed=f"{report['speed']:,.0f} steps/s")
+        if "share" in report:
+            note = f"test episodes, {report['share']:.0%}"
         if note is not None:
             self._bar.update(task, note=note)
         self._bar.update(task, completed=step)
+
+
+class TestProgress:
+    """How far test episodes have come, where standard error is a terminal."""
+
+    __test__ = False  # no test of pytest's
+
+    def __init__(self, description: str) -> None:
+        console = Console(stderr=True)
+        self._bar = progress.Progress(
+            progress.TextColumn("[dim]{task.description}", markup=True),
+            progress.BarColumn(bar_width=16),
+            progress.TaskProgressColumn(),
+            progress.TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task(escape(description), total=1.0)
+
+    def __enter__(self) -> TestProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def update(self, share: float) -> None:
+        """Show the share that is done."""
+        self._bar.update(self._task, completed=share)
 
 
 def shares(objectives: Sequence[str], values: Sequence[float], most: int = 4) -> str:

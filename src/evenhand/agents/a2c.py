@@ -63,7 +63,7 @@ def reported(problem: Problem) -> dict[str, tuple[int, ...]]:
     return dict.fromkeys(scalars, ()) | {"J": (problem.D,), "weights": (problem.D,)}
 
 
-def initialise(config: Config, problem: Problem, seed: int) -> State:
+def initialise(config: Config, problem: Problem, seed: int | None) -> State:
     """Random networks; nothing seen."""
     return new_state(config, problem, seed, _rmsprop(config))
 

@@ -6,14 +6,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Float, Shaped
 
 from evenhand.agents.config import Common, Schedule, hyperparameters, scheduled
 from evenhand.agents.distributions import Distribution, distribution
 from evenhand.agents.fairness import InitialStates, mean_over, no_initial_states, objective_weights, remember
-from evenhand.agents.networks import MLP, apply_mlp, new_mlp
+from evenhand.agents.networks import MLP, apply_mlp, generator, new_mlp
 from evenhand.agents.normalise import Scales, counted, inputs, new_scales, reward_factor
 from evenhand.agents.problem import Problem
 from evenhand.types import Box, PRNGKey, Transitions
@@ -71,9 +70,9 @@ class State(NamedTuple):
     scales: Scales
 
 
-def new_state(config: Settings, problem: Problem, seed: int, optimiser: optax.GradientTransformation) -> State:
+def new_state(config: Settings, problem: Problem, seed: int | None, optimiser: optax.GradientTransformation) -> State:
     """Random networks, which at first hardly prefer any action; nothing seen."""
-    random = np.random.default_rng(seed)
+    random = generator(seed)
     sizes = (problem.observation_size, *config.hidden)
     params = ActorCritic(
         actor=new_mlp(random, (*sizes, problem.actions.n), "orthogonal", 0.01),

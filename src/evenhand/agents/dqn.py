@@ -12,13 +12,12 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from evenhand.agents.config import Common, hyperparameters, scheduled
 from evenhand.agents.fairness import worth
-from evenhand.agents.networks import MLP, apply_mlp, new_mlp
+from evenhand.agents.networks import MLP, apply_mlp, generator, new_mlp
 from evenhand.agents.normalise import Scales, counted, inputs, new_scales, reward_factor
 from evenhand.agents.problem import Problem
 from evenhand.agents.replay import Memory, Sample, draw, empty_memory, store
@@ -91,10 +90,10 @@ def reported(problem: Problem) -> dict[str, tuple[int, ...]]:
     return {"value_loss": (), "mean_q": ()}
 
 
-def initialise(config: Config, problem: Problem, seed: int) -> State:
+def initialise(config: Config, problem: Problem, seed: int | None) -> State:
     """A random network; nothing seen."""
     sizes = (problem.observation_size, *config.hidden, problem.actions.n * problem.D)
-    network = new_mlp(np.random.default_rng(seed), sizes, "uniform")
+    network = new_mlp(generator(seed), sizes, "uniform")
     return State(
         network=network,
         target=jax.tree.map(jnp.copy, network),

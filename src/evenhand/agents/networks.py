@@ -29,16 +29,20 @@ MLP = tuple[Layer, ...]
 
 
 def new_mlp(
-    random: np.random.Generator, sizes: Sequence[int], initialisation: Initialisation, last_gain: float = 1.0
+    random: np.random.Generator | None, sizes: Sequence[int], initialisation: Initialisation, last_gain: float = 1.0
 ) -> MLP:
     """Draw the layers of a network with the given sizes, inputs first.
 
     "orthogonal": W orthogonal times √2, and times `last_gain` in the last layer; b = 0.
     "uniform": W and b uniform in ±1/√fan_in, as PyTorch does it.
     NumPy draws them: compiling a QR decomposition would take longer than everything else.
+    random: None where only the shapes matter, and nothing is to be drawn.
     """
     layers = []
     for k, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
+        if random is None:
+            layers.append(Layer(jnp.zeros((fan_in, fan_out)), jnp.zeros(fan_out)))
+            continue
         if initialisation == "orthogonal":
             gain = last_gain if k == len(sizes) - 2 else np.sqrt(2.0)
             weight, bias = gain * _orthogonal(random, fan_in, fan_out), np.zeros(fan_out)
@@ -47,6 +51,11 @@ def new_mlp(
             weight, bias = random.uniform(-bound, bound, (fan_in, fan_out)), random.uniform(-bound, bound, fan_out)
         layers.append(Layer(jnp.asarray(weight, jnp.float32), jnp.asarray(bias, jnp.float32)))
     return tuple(layers)
+
+
+def generator(seed: int | None) -> np.random.Generator | None:
+    """What draws a network; None where nothing is to be drawn."""
+    return None if seed is None else np.random.default_rng(seed)
 
 
 def _orthogonal(random: np.random.Generator, n: int, m: int) -> Float[np.ndarray, "n m"]:

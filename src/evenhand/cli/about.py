@@ -10,17 +10,17 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from tyro.conf import Positional, UseAppendAction, arg
 
-from evenhand import envs, report
-from evenhand.cli.shared import FAILED, NO_HINT, Environment, Flag, assignments, optional
+from evenhand import envs
+from evenhand.cli.shared import FAILED, NO_HINT, Environment, Flag, assignments, optional, print_json
 from evenhand.errors import InputError
 from evenhand.report.text import plain_table
 from evenhand.runs.folder import RunFolder
 from evenhand.runs.settings import ALGORITHMS, PRESETS, check_name
+from evenhand.terminal import Console
 from evenhand.welfare import KNOWN
 
 ABOUT_PRESETS = {
@@ -91,7 +91,7 @@ def run_list(asked: List) -> int:
         record: dict[str, Any] = {
             title: [{"name": name, "about": about} for name, about in rows] for title, rows in sections.items()
         }
-        print(report.as_json(record | {"runs": [{"folder": folder, "state": state} for folder, state in runs]}))
+        print_json(record | {"runs": [{"folder": folder, "state": state} for folder, state in runs]})
         return 0
     console = Console(highlight=False, markup=False)
     others = [("CartPole-v1, …", "any environment registered with Gymnasium or MO-Gymnasium, by its name")]
@@ -115,7 +115,7 @@ def _list_settings(name: str, json: bool) -> int:
         title, option = f"Settings of {name}, for evenhand train {name} --env NAME=VALUE", "default"
         presets = {}
     if json:
-        print(report.as_json({"settings": [row._asdict() for row in found], "presets": presets}))
+        print_json({"settings": [row._asdict() for row in found], "presets": presets})
         return 0
     console = Console(highlight=False, markup=False)
     table = plain_table()
@@ -235,7 +235,7 @@ def _runs(parent: Path) -> list[tuple[str, str]]:
             continue
         try:
             status = RunFolder.open(path).status()
-        except InputError as error:
+        except (InputError, OSError) as error:
             found.append((str(path), f"cannot be read: {error}"))
             continue
         done, of = sum(min(seed.step, seed.steps) for seed in status), sum(seed.steps for seed in status)
@@ -266,7 +266,7 @@ def run_check_env(asked: CheckEnv) -> int:
     findings = check_env(asked.env, given)
     failed = any(finding.severity == "error" for finding in findings)
     if asked.json:
-        print(report.as_json({"environment": asked.env, "findings": [asdict(finding) for finding in findings]}))
+        print_json({"environment": asked.env, "findings": [asdict(finding) for finding in findings]})
         return FAILED if failed else 0
     console = Console(highlight=False, markup=False)
     for finding in findings:

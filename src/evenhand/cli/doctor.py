@@ -12,16 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from rich.console import Console
 from rich.text import Text
 from tyro.conf import Positional, arg
 
-from evenhand import report
 from evenhand.cli.about import MARKS
-from evenhand.cli.shared import FAILED, NO_HINT, Flag
+from evenhand.cli.shared import FAILED, NO_HINT, Flag, print_json
 from evenhand.envs.findings import Finding
 from evenhand.errors import InputError
 from evenhand.runs.settings import check_name
+from evenhand.terminal import Console
 
 PATIENCE = 60
 """Seconds that a trial may take."""
@@ -59,7 +58,7 @@ def run_doctor(asked: Doctor) -> int:
     found = {name: TRIALS[name]() for name in asked.what or TRIALS}
     failed = bool(asked.what) and any(finding.severity != "fine" for finding in found.values())
     if asked.json:
-        print(report.as_json({name: asdict(finding) for name, finding in found.items()}))
+        print_json({name: asdict(finding) for name, finding in found.items()})
         return FAILED if failed else 0
     console = Console(highlight=False, markup=False)
     for finding in found.values():
@@ -109,9 +108,10 @@ def _sumo() -> Finding:
 def _emulated() -> Finding:
     title = "Emulated network"
     from evenhand.envs.datacenter.network import NetworkFailed, trial
+    from evenhand.envs.datacenter.trust import DOUBTFUL, STILL, reasons
 
     try:
-        share = trial()
+        share, still = trial()
     except (InputError, NetworkFailed) as error:
         return Finding("error", title, str(error))
     if share < 0.5:
@@ -119,8 +119,10 @@ def _emulated() -> Finding:
     few = _count() < 2
     without = " without root" if os.geteuid() else ""
     pace = " With one processor it will often be late." if few else ""
+    if why := reasons({STILL: still}):
+        pace += f" What is seen on it now is {DOUBTFUL}: {why[0]}, because the machine has too much else to do."
     return Finding(
-        "warning" if few else "fine",
+        "warning" if pace else "fine",
         title,
         f"a small one was made{without}, and packets arrived at {share:.0%} of the rate that was set.{pace}",
     )
@@ -138,9 +140,12 @@ def _mo() -> Finding:
 
 RAY = """
 from evenhand.runs.ray_cluster import connected
+def double(number):
+    return 2 * number
 with connected(None, 1):
     import ray
-    print(ray.get(ray.remote(abs).remote(-1)), ray.__version__)
+    assert ray.get(ray.remote(double).remote(21)) == 42
+    print(ray.__version__)
 """
 
 

@@ -11,17 +11,28 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from rich.console import Console
 from tyro.conf import Positional, arg, subcommand
 
 from evenhand import metrics, report
-from evenhand.cli.shared import INTERRUPTED, NO_HINT, Flag, OutputFile, WelfareText, aside, check_output, optional, show
+from evenhand.cli.shared import (
+    INTERRUPTED,
+    NO_HINT,
+    Flag,
+    OutputFile,
+    WelfareText,
+    aside,
+    check_output,
+    optional,
+    print_json,
+    show,
+)
 from evenhand.errors import InputError
 from evenhand.exact import examples
 from evenhand.exact.bounds import ErrorBound, error_bound
 from evenhand.exact.model import MOMDP
 from evenhand.exact.policies import Mixture
 from evenhand.exact.solve import Solution, solve
+from evenhand.terminal import Console
 from evenhand.welfare import GGF, Utilitarian, Welfare
 from evenhand.welfare import welfare as named_welfare
 
@@ -263,7 +274,7 @@ def run_solve(asked: Solve) -> int:
         if utilitarian is not None:
             record["utilitarian"] = report.solution_record(utilitarian, welfare)
             record["price_of_fairness"] = float(metrics.price_of_fairness(utilitarian.returns, fair.returns))
-        print(report.as_json(record))
+        print_json(record)
         return 0
     what = "average rewards" if asked.average else f"expected discounted returns, γ = {asked.gamma:g}"
     show(
@@ -303,7 +314,7 @@ def run_bound(asked: Bound) -> int:
             "average": report.solution_record(average, welfare),
             "bounds": [report.bound_record(row, welfare) for row in rows],
         }
-        print(report.as_json(record))
+        print_json(record)
     else:
         notes = report.bounds_footnotes(rows)
         if average.note:

@@ -8,13 +8,11 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from evenhand.cli.shared import NO_HINT, RunPath, check_output, optional
-from evenhand.runs.folder import RunFolder
-from evenhand.runs.training import Run
+from evenhand.cli.shared import NO_HINT, OfRun, RunPath, check_output, opened, optional
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(OfRun):
     """Write a trained policy into one safetensors file, which NumPy alone can run.
 
     For example:
@@ -33,9 +31,9 @@ class Export:
 
 def run_export(asked: Export) -> int:
     """Check, write, and say what it was."""
-    run = Run(RunFolder.open(asked.run))
+    run = opened(asked, asked.run)
     check_output(asked.file)
     run.export(asked.file, asked.policy_seed)
     seed = run.seeds[0] if asked.policy_seed is None else asked.policy_seed
-    print(f"Wrote {asked.file}: {run.name} for {run.request['name']}, seed {seed}.")
+    print(f"Wrote {asked.file}: {run.name} for {run.request.name}, seed {seed}.")
     return 0

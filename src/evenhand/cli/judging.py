@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,9 +16,11 @@ from evenhand.cli.shared import (
     NO_HINT,
     Assignments,
     Flag,
+    OfRun,
     OptionalWhole,
     PictureFile,
     RunPath,
+    StepTimeout,
     WelfareText,
     Whole,
     aside,
@@ -26,13 +29,17 @@ from evenhand.cli.shared import (
     check_picture,
     check_positive,
     environment_of,
+    opened,
     optional,
+    print_json,
     say,
     show,
 )
 from evenhand.errors import InputError
+from evenhand.progress import TestProgress
 from evenhand.report import Outcome, judging, page
-from evenhand.runs.folder import RunFolder, safe_name
+from evenhand.runs.checkpoint import DiskFull
+from evenhand.runs.folder import safe_name
 from evenhand.runs.settings import check_name
 from evenhand.runs.training import Run
 from evenhand.welfare import welfare as named_welfare
@@ -47,7 +54,7 @@ MeasureName = Annotated[str | None, optional(str, "NAME"), NO_HINT]
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class Evaluate(OfRun):
     """Play test episodes with a run's policies, and compare them with simple ones.
 
     Beside what was learnt stand a random policy and, for each action, always taking that one;
@@ -84,6 +91,8 @@ class Evaluate:
     """What counts, by one of the names above."""
     arguments: Annotated[Assignments, arg(name="env")] = ()
     """Settings of the environment that differ from those of the training."""
+    step_timeout: StepTimeout = None
+    """Seconds that a step may take, for environments that may hang; as for train."""
     baselines: Flag = True
     """Leave out the simple policies."""
     reference: Flag = True
@@ -95,7 +104,7 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
-class Compare:
+class Compare(OfRun):
     """Compare runs of the same environment: who gets what, how evenly, at what price.
 
     The price of fairness is what is lost of the largest average.
@@ -130,7 +139,7 @@ def run_evaluate(asked: Evaluate) -> int:
     check_not_negative("--seed", asked.seed)
     check_picture(asked.picture, "--picture", PICTURES)
     given = assignments("--env", asked.arguments)
-    run = Run(RunFolder.open(asked.run))
+    run = opened(asked, asked.run)
     ready = [progress for progress in run.folder.status() if progress.step]
     if not ready:
         raise InputError(f"{asked.run} has no checkpoint yet: evenhand resume {asked.run} trains it.")
@@ -142,7 +151,9 @@ def run_evaluate(asked: Evaluate) -> int:
         f"seed {seed}: only {step:,} of {steps:,} steps are trained." for seed, step, steps in ready if step < steps
     ]
     notes += [f"seed {seed}: not trained yet, left out." for seed, step, _ in run.folder.status() if not step]
-    played = {backend: _play(asked, run, env, backend) for backend, env in envs.items()}
+    said: dict[str, None] = {}  # of many policies the same
+    played = {backend: _play(asked, run, env, backend, said.setdefault) for backend, env in envs.items()}
+    notes += said
     (env, *_), ((tests, _), *_) = envs.values(), played.values()
     gamma = run.task.config.gamma
     measure = judging.measure_of(asked.measure, list(tests.values()))
@@ -164,11 +175,11 @@ def run_evaluate(asked: Evaluate) -> int:
         found.append(Outcome("exact optimum", best.returns[None], "exact"))
         optimum = best.welfare
         notes.append(best.note)
-    elif best is not None and run.request["name"] == "species":
+    elif best is not None and run.request.name == "species":
         notes.append(f"No exact optimum: {best}")
     record = {
         "run": str(asked.run),
-        "arguments": run.request["arguments"] | given,
+        "arguments": {**run.request.arguments, **given},
         "episodes": tests[ready[0].seed].episodes,
         "seed": asked.seed,
         **({"backends": list(envs)} if asked.backend else {}),
@@ -176,23 +187,24 @@ def run_evaluate(asked: Evaluate) -> int:
         **({"facts": counted} if counted else {}),
         "notes": notes,
     }
-    kept = run.folder.evaluation(_evaluation_name(asked, given))
     raw: dict[str, Any] = {}
     for backend, (of_seeds, simple) in played.items():
         kinds: dict[str, Mapping[Any, Any]] = {"seeds": of_seeds, "baselines": simple}
         part = {kind: {str(name): test.record() for name, test in of.items()} for kind, of in kinds.items()}
         raw |= part if not raw else {str(backend): part}
-    run.folder.write_json(kept, _jsonable(record) | raw)
-    objectives = run.request["objectives"]
+    kept = _kept(run, _evaluation_name(asked, given), _jsonable(record) | raw)
+    objectives = run.request.objectives
     if asked.picture is not None:
         with aside(asked.picture) as partial:
             report.draw_outcomes(
                 found, objectives, partial, measure=judging.meaning(measure, run), title=f"{run.name}, {asked.run}"
             )
     if asked.json:
-        print(report.as_json(record))
+        print_json(record)
+        if isinstance(kept, str):
+            print(f"evenhand: {kept}", file=sys.stderr)
         return 0
-    events = [f"Kept in {kept}."]
+    events = [kept if isinstance(kept, str) else f"Kept in {kept}."]
     if asked.picture is not None:
         events.append(f"Drawn in {asked.picture}.")
     show(
@@ -206,6 +218,17 @@ def run_evaluate(asked: Evaluate) -> int:
     return 0
 
 
+def _kept(run: Run, name: str, content: dict[str, Any]) -> Path | str:
+    """The file in which a result was kept, or in words why it could not be: what was played is worth showing anyway."""
+    try:
+        file = run.folder.evaluation(name)
+        run.folder.write_json(file, content)
+    except (InputError, OSError) as error:
+        why = str(error).removesuffix(".") if isinstance(error, InputError | DiskFull) else error.strerror or str(error)
+        return f"The result could not be kept in {run.path}: {why}."
+    return file
+
+
 Played = tuple[dict[int, Any], dict[str, Any]]
 """Test episodes by seed, and those of simple policies by name."""
 
@@ -216,9 +239,9 @@ def _environments(run: Run, given: Mapping[str, Any], backend: str | None) -> di
         return {None: environment_of(run, given)}
     if "backend" in given:
         raise InputError("--backend compares two backends: leave backend out of --env.")
-    own = judging.backend_of(run.request["name"], run.request["arguments"])
+    own = judging.backend_of(run.request.name, run.request.arguments)
     if own is None:
-        raise InputError(f"{run.request['name']} has one backend only: leave --backend out.")
+        raise InputError(f"{run.request.name} has one backend only: leave --backend out.")
     other = environment_of(run, given, backend=backend)
     if own == backend:
         return {own: other}
@@ -227,7 +250,7 @@ def _environments(run: Run, given: Mapping[str, Any], backend: str | None) -> di
     return {own: environment_of(run, {name: value for name, value in given.items() if name != PACE}), backend: other}
 
 
-def _play(asked: Evaluate, run: Run, env: Any, backend: str | None) -> Played:
+def _play(asked: Evaluate, run: Run, env: Any, backend: str | None, note: Callable[[str], None]) -> Played:
     from evenhand.judge import evaluate_policy
 
     gamma = run.task.config.gamma
@@ -235,14 +258,16 @@ def _play(asked: Evaluate, run: Run, env: Any, backend: str | None) -> Played:
     episodes = usual if asked.episodes is None else asked.episodes
     where = f" on the {backend} backend" if backend else ""
     tests = {}
+    stepped: dict[str, Any] = {"workers": run.request.workers, "step_timeout": asked.step_timeout}
+
+    def played(name: str, policy: Any) -> Any:
+        with TestProgress(f"playing {episodes} test episodes{where} with the policy {name}") as bar:
+            return evaluate_policy(env, policy, episodes, gamma, asked.seed, say=note, progress=bar.update, **stepped)
+
     for seed, step, _ in run.folder.status():
         if step:
-            say(f"playing {episodes} test episodes{where} with the policy of seed {seed}")
-            tests[seed] = evaluate_policy(env, run.policy(seed), episodes, gamma, asked.seed)
-    simple = {}
-    for name, policy in judging.baselines(env) if asked.baselines else ():
-        say(f"playing {episodes} test episodes{where} with the policy {name}")
-        simple[name] = evaluate_policy(env, policy, episodes, gamma, asked.seed)
+            tests[seed] = played(f"of seed {seed}", run.policy(seed))
+    simple = {name: played(name, policy) for name, policy in (judging.baselines(env) if asked.baselines else ())}
     return tests, simple
 
 
@@ -259,7 +284,7 @@ def _how_many(played: Mapping[str | None, Played]) -> str:
 
 
 def _reference(env: Any, run: Run, measure: str, gamma: float, tests: Mapping[int, Any]) -> judging.Reference | str:
-    if run.request["name"] == "species":
+    if run.request.name == "species":
         say("computing the exact optimum, which takes some seconds (--no-reference leaves it out)")
     return judging.reference(env, run.welfare, measure, gamma, np.concatenate([test.length for test in tests.values()]))
 
@@ -293,9 +318,9 @@ def run_compare(asked: Compare) -> int:
     check_picture(asked.html, "--html", (".html", ".htm"))
     if len(asked.runs) < 2:
         raise InputError("give two runs or more, as in evenhand compare runs/plain runs/fair.")
-    runs = [Run(RunFolder.open(path)) for path in asked.runs]
+    runs = [opened(asked, path) for path in asked.runs]
     judging.same_environment(runs)
-    objectives = runs[0].request["objectives"]
+    objectives = runs[0].request.objectives
     welfare = named_welfare(asked.welfare, len(objectives))
     tests = [list(judging.kept_tests(run, say).values()) for run in runs]
     measure = judging.measure_of(asked.measure, [test for of_run in tests for test in of_run])
@@ -308,14 +333,16 @@ def run_compare(asked: Compare) -> int:
     counted: dict[str, dict[str, float]] = {}
     for name, of_run in zip(names, tests, strict=True):
         counted |= judging.facts(name, of_run)
+    doubts = judging.doubts(counted)
     best = max(found, key=lambda outcome: float(outcome.mean.sum()))
     table = report.outcomes_table(found, objectives, welfare, prices=True)
     notes = [
         *report.table_notes(found, objectives, welfare),
         f"price of fairness: what is lost of the largest average, that of {best.name}.",
+        *doubts,
     ]
     title = f"Who gets what: {judging.meaning(measure, runs[0])}"
-    about = f"{runs[0].request['name']}: {', '.join(map(str, asked.runs))}"
+    about = f"{runs[0].request.name}: {', '.join(map(str, asked.runs))}"
     events = []
     curves = [curve for name, run in zip(names, runs, strict=True) if (curve := judging.curve(name, run)) is not None]
     if len(curves) < len(runs):
@@ -347,7 +374,8 @@ def run_compare(asked: Compare) -> int:
         for policy, outcome, path in zip(record["policies"], found, asked.runs, strict=True):
             policy["run"] = str(path)
             policy["price_of_fairness"] = report.price(outcome, best)._asdict()
-        print(report.as_json(record | ({"facts": counted} if counted else {})))
+        more = {name: value for name, value in (("facts", counted), ("notes", doubts)) if value}
+        print_json(record | more)
         return 0
     show(title, about, table, notes, events, counted)
     return 0

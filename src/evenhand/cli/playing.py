@@ -17,6 +17,7 @@ from evenhand.cli.shared import (
     Assignments,
     Environment,
     Flag,
+    OfRun,
     RunPath,
     Whole,
     aside,
@@ -25,23 +26,26 @@ from evenhand.cli.shared import (
     check_picture,
     check_positive,
     environment_of,
+    opened,
     optional,
+    print_json,
 )
+from evenhand.envs.stepping import blamed
 from evenhand.errors import InputError
 from evenhand.report import judging
-from evenhand.runs.folder import RunFolder
 from evenhand.runs.training import Run
 from evenhand.welfare import Welfare
 
 FRAMES = (".png", ".gif")
 MOST_FRAMES = 200
 """In one moving picture; of longer episodes only every second, third, … one is shown."""
+NO_PICTURES = "the environment draws no pictures (render_mode rgb_array): leave --render out."
 FILM = "rgb_array_list"
 """Gymnasium's mode for environments that draw what happens between two steps as well."""
 
 
 @dataclass(frozen=True)
-class Play:
+class Play(OfRun):
     """Watch a trained policy, step by step.
 
     For example:
@@ -77,7 +81,7 @@ def run_play(asked: Play) -> int:
     check_not_negative("--seed", asked.seed)
     check_picture(asked.render, "--render", FRAMES)
     given = assignments("--env", asked.arguments)
-    run = Run(RunFolder.open(asked.run))
+    run = opened(asked, asked.run)
     from evenhand.envs.gym import GymEnv
     from evenhand.envs.host import HostEnv
     from evenhand.judge import TEST_SEED
@@ -93,7 +97,11 @@ def run_play(asked: Play) -> int:
     if isinstance(env, HostEnv):
         if asked.render is not None and _moving(asked.render) and FILM in _render_modes(env):
             mode = FILM
-        drawing = env if mode is None else environment_of(run, given, name, render_mode=mode)
+        try:
+            drawing = env if mode is None else environment_of(run, given, name, render_mode=mode)
+        except InputError as error:
+            why = str(error).partition("\n")[0]
+            raise InputError(f"{NO_PICTURES} ({why})") from error
         stepped = drawing.make()
     else:
         stepped = GymEnv(env, mode)
@@ -107,7 +115,8 @@ def _play(asked: Play, run: Run, env: Any, policy: Any, stepped: Any, seed: int)
     objectives, names = list(env.objectives), judging.action_names(env)
     moving = asked.render is not None and _moving(asked.render)
     policy.seed(asked.seed)
-    observation, _ = stepped.reset(seed=seed % 2**32)
+    with blamed(f"{asked.run}: the environment could not be reset"):
+        observation, _ = stepped.reset(seed=seed % 2**32)
     total = np.zeros(len(objectives))
     steps: list[dict[str, Any]] = []
     frames: list[Any] = []
@@ -124,7 +133,8 @@ def _play(asked: Play, run: Run, env: Any, policy: Any, stepped: Any, seed: int)
         )
     while not terminated and not truncated and len(steps) < asked.steps:
         action = policy(observation, deterministic=asked.deterministic)
-        observation, reward, terminated, truncated, _ = stepped.step(action)
+        with blamed(f"{asked.run}: step {len(steps) + 1} of the environment failed"):
+            observation, reward, terminated, truncated, _ = stepped.step(action)
         reward = np.atleast_1d(np.asarray(reward, float))
         total += reward
         welfare = _welfare_of(run.welfare, total / (len(steps) + 1))
@@ -154,7 +164,7 @@ def _play(asked: Play, run: Run, env: Any, policy: Any, stepped: Any, seed: int)
             "terminated": bool(terminated),
             "truncated": bool(truncated),
         }
-        print(report.as_json(record))
+        print_json(record)
         return 0
     print(f"After {len(steps)} steps the episode {how}.")
     for label, values in (("total", total), ("average", total / len(steps))):
@@ -179,10 +189,14 @@ def _render_modes(env: Any) -> Sequence[str]:
 
 def _frames(stepped: Any) -> list[Any]:
     """What there is to see since the last time: one picture, or several of a film."""
-    drawn = stepped.render()
+    with blamed("the environment could not draw"):
+        try:
+            drawn = stepped.render()
+        except NotImplementedError:
+            drawn = None
     frames = drawn if isinstance(drawn, list) else [drawn]
     if not frames or any(not isinstance(frame, np.ndarray) or frame.ndim != 3 for frame in frames):
-        raise InputError("the environment draws no pictures (render_mode rgb_array): leave --render out.")
+        raise InputError(NO_PICTURES)
     return frames
 
 

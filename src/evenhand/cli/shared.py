@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shlex
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import MISSING, fields
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from contextvars import ContextVar
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
-from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional, UseAppendAction, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 from evenhand.errors import InputError
 from evenhand.report.learning import facts_table
+from evenhand.report.text import as_json
+from evenhand.runs.folder import RunFolder
 from evenhand.runs.ray_cluster import OnRay, connected
 from evenhand.runs.settings import check_name
 from evenhand.runs.study import ThisMachine
 from evenhand.runs.training import CHECKPOINT_SECONDS, Run
+from evenhand.terminal import Console
 
 REFUSED, INTERRUPTED, FAILED = 2, 130, 1
 """Exit codes."""
@@ -50,15 +55,41 @@ Address = Annotated[str | None, optional(str, "HOST:PORT"), NO_HINT]
 OutputFile = Annotated[Path | None, optional(Path, "FILE"), arg(aliases=["-o"]), NO_HINT]
 
 
+StepTimeout = Annotated[float | None, optional(float, "SECONDS"), NO_HINT]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfRun:
+    """What commands ask that read a run's folder, which may have come from anyone."""
+
+    env_module: Annotated[str | None, optional(str, "MODULE"), NO_HINT] = None
+    """The module that registers the run's environment, if it is neither ours nor known to Gymnasium: a folder alone
+    does not get it imported."""
+    trust: Flag = False
+    """Import what the folder names, which runs its code: for folders of people you trust."""
+
+
+def opened(asked: OfRun, path: Path) -> Run:
+    """A run, which may import no more than was said."""
+    timeout = getattr(asked, "step_timeout", None)
+    return Run(RunFolder.open(path), trust=asked.trust, module=asked.env_module, step_timeout=timeout)
+
+
+LARGEST = 2**62
+"""Of whole numbers that are asked for: sums of two still have 64 bits."""
+
+
 def whole(text: str) -> int:
     """A whole number, which may be written as 1e6 or 1_000_000."""
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
-        number = float(text)
-    if not number.is_integer():
-        raise ValueError(f"{text} is not a whole number")
-    return int(number)
+        if not float(text).is_integer():
+            raise ValueError(f"{text} is not a whole number") from None
+        number = int(float(text))
+    if abs(number) > LARGEST:
+        raise ValueError(f"{text} is too large a number")
+    return number
 
 
 def _is_whole(value: Any) -> bool:
@@ -111,6 +142,78 @@ def one_by_one(words: Sequence[str], options: Sequence[str] = ("--set", "--env",
         if word in options:
             option = word
     return spread
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Refuse what no system hands over, and no file can be called; only a program that calls this one can ask it."""
+    for word in words:
+        try:
+            os.fsencode(word)
+        except UnicodeEncodeError:
+            raise InputError(f"{word!r} is not text that can be written.") from None
+        if "\0" in word:
+            raise InputError(f"{word!r} contains a zero character.")
+
+
+def find_here(env: str) -> None:
+    """Let `module:name`, as somebody has typed it, be found in the current folder, after all that is installed.
+
+    Python does so by itself for `python -m evenhand`, but not for programs.
+    """
+    module = env.rpartition(":")[0].partition(".")[0]
+    here = Path.cwd()
+    if module and ((here / f"{module}.py").is_file() or (here / module).is_dir()) and str(here) not in sys.path:
+        sys.path.append(str(here))
+
+
+_answers: ContextVar[TextIO | None] = ContextVar("_answers", default=None)  # None is standard output
+
+
+def print_json(record: dict[str, Any]) -> None:
+    """Answer a program that asked for JSON."""
+    print(as_json(record), file=_answers.get(), flush=True)
+
+
+@contextmanager
+def only_json(wanted: bool) -> Iterator[None]:
+    """While open, nothing but `print_json` reaches standard output: what environments print goes to standard error.
+
+    That holds for what they print from C, and in the processes that are started meanwhile.
+    """
+    if not wanted:
+        yield
+        return
+    real = sys.stdout
+    real.flush()
+    with ExitStack() as stack:
+        stack.enter_context(redirect_stdout(sys.stderr))
+        answers = real
+        if _is_standard_output(real):
+            kept = os.dup(STANDARD_OUTPUT)
+            os.dup2(STANDARD_ERROR, STANDARD_OUTPUT)
+            stack.callback(os.close, kept)
+            stack.callback(os.dup2, kept, STANDARD_OUTPUT)
+            stack.callback(_flush_c)  # what is still held back must not follow the answer
+            stack.callback(real.flush)
+            answers = stack.enter_context(open(kept, "w", encoding=real.encoding, errors="replace", closefd=False))
+        token = _answers.set(answers)
+        stack.callback(_answers.reset, token)
+        yield
+
+
+STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
+
+
+def _is_standard_output(stream: Any) -> bool:
+    try:
+        return bool(stream.fileno() == STANDARD_OUTPUT)
+    except (AttributeError, OSError):  # a test or a notebook has put something in its place
+        return False
+
+
+def _flush_c() -> None:
+    with suppress(Exception):
+        ctypes.CDLL(None).fflush(None)
 
 
 def check_positive(option: str, number: int) -> None:
@@ -234,17 +337,14 @@ def command_line(command: str, asked: Any) -> str:
 
 def environment_of(run: Run, given: Mapping[str, Any], name: str | None = None, **more: Any) -> Any:
     """The run's environment or the one named, with other settings."""
-    if name is None and not given and not more:
-        return run.env
+    if name is None:
+        return run.resolved({**given, **more}) if given or more else run.env
     from evenhand.envs import resolve
 
-    same = name is None or name == run.request["env"]
-    if same and run.request["env"] is None:
-        return run.env  # which refuses, and says why
-    arguments = run.request["arguments"] if same else {}
-    env = resolve(run.request["env"] if name is None else name, {**arguments, **given, **more})
-    if len(env.objectives) != len(run.request["objectives"]):
+    arguments = run.request.arguments if name == run.request.env else {}
+    env = resolve(name, {**arguments, **given, **more})
+    if len(env.objectives) != len(run.request.objectives):
         raise InputError(
-            f"the policy was trained for {len(run.request['objectives'])} users, but here are {len(env.objectives)}."
+            f"the policy was trained for {len(run.request.objectives)} users, but here are {len(env.objectives)}."
         )
     return env

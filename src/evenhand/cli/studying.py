@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from rich.console import Console
 from tyro.conf import Positional, arg
 
 from evenhand import report
@@ -36,6 +35,7 @@ from evenhand.report.claims import Claim, Comparison, Higher, Lower
 from evenhand.report.study import Study, claims_table
 from evenhand.runs.checkpoint import write_atomically
 from evenhand.runs.folder import safe_name
+from evenhand.runs.pool import Problem
 from evenhand.runs.ray_cluster import OnRay
 from evenhand.runs.settings import ALGORITHMS, check_name
 from evenhand.runs.study import (
@@ -54,6 +54,7 @@ from evenhand.runs.study import (
     seconds_of,
 )
 from evenhand.runs.training import CHECKPOINT_SECONDS
+from evenhand.terminal import Console
 
 # JAX is imported where it is used: help and refusals should not wait for it.
 
@@ -371,8 +372,10 @@ def _carried_out(
                 f"evenhand: stopped with {done} of {len(cells)} cells done; the same command goes on.", file=sys.stderr
             )
             return INTERRUPTED
-        for cell, why in failures:
-            print(f"evenhand: {cell.experiment}, {cell.name} failed: {why}", file=sys.stderr)
+        for number, (cell, problem) in enumerate(failures):
+            # What an environment of theirs does wrong is shown line by line once, not for every seed.
+            said = problem.said.partition("\n")[0] if number and problem.of_environment else problem.said
+            print(f"evenhand: {cell.experiment}, {cell.name} failed: {said}", file=sys.stderr)
             code = FAILED
         results: list[Results] = [gather(experiment, cells, folder) for experiment in study.experiments]
         from evenhand.report.publishing import publish
@@ -382,7 +385,7 @@ def _carried_out(
     return code
 
 
-def _watched(cells: Sequence[Cell], folder: Path, executor: ThisMachine | OnRay) -> list[tuple[Cell, str]]:
+def _watched(cells: Sequence[Cell], folder: Path, executor: ThisMachine | OnRay) -> list[tuple[Cell, Problem]]:
     """Do the cells, with a live table of how far they have come."""
     several = len({cell.experiment for cell in cells}) > 1
 

@@ -17,6 +17,7 @@ from evenhand.cli.shared import (
     assignments,
     check_not_negative,
     check_positive,
+    print_json,
     say,
     show,
     whole,
@@ -85,7 +86,7 @@ def run_cycle(asked: Cycle) -> int:
                 for hold, outcome in zip(tests, found, strict=True)
             ],
         }
-        print(report.as_json(record))
+        print_json(record)
         return 0
     show(
         "Fixed cycles: average reward per decision",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,17 +21,22 @@ from evenhand.cli.shared import (
     Environment,
     ExecutorName,
     Flag,
+    OfRun,
     OptionalWhole,
     RunPath,
+    StepTimeout,
     WelfareText,
     Whole,
     assignments,
     check_executor,
     check_positive,
+    opened,
     optional,
+    print_json,
     show,
     whole,
 )
+from evenhand.envs.stepping import EnvironmentFailed
 from evenhand.errors import InputError
 from evenhand.report import judging
 from evenhand.runs.folder import RunFolder, new_run_path
@@ -97,12 +102,14 @@ class Train:
     """Test episodes for each seed after training; 0 for none."""
     checkpoint_seconds: Annotated[float, arg(metavar="SECONDS")] = 30.0
     """The time between checkpoints: the most that a kill can cost."""
+    step_timeout: StepTimeout = None
+    """Seconds that a step may take, for environments that may hang: their worker process is started anew then."""
     json: Flag = False
     """Print one JSON object, and nothing else, for programs."""
 
 
 @dataclass(frozen=True)
-class Resume:
+class Resume(OfRun):
     """Go on with a run that was interrupted.
 
     The numbers will be those of a run that was never stopped; one that is finished is left as it is.
@@ -119,6 +126,8 @@ class Resume:
     """Where environments are stepped, as for train."""
     address: Address = None
     """The Ray cluster, as for train."""
+    step_timeout: StepTimeout = None
+    """Seconds that a step may take, as for train."""
     json: Flag = False
     """Print one JSON object, and nothing else, for programs."""
 
@@ -150,9 +159,13 @@ def _trained(asked: Train, start: Start | None) -> int:
         workers=asked.workers,
         episodes=asked.episodes,
     )
-    _check_stepped(request, start)
-    path = asked.output or new_run_path(request["name"], asked.algo, request["welfare"])
-    run = Run(RunFolder.create(path, request))
+    if start is not None:
+        from evenhand.envs import resolve
+
+        _check_stepped(request.name, resolve(request.env, {**request.arguments, **request.training}))
+    path = asked.output or new_run_path(request.name, asked.algo, request.welfare)
+    folder = RunFolder.create(path, request)
+    run = Run(folder, trust=True, step_timeout=asked.step_timeout)  # its name was typed just now
     for line in _plan(run):
         print(line, file=sys.stderr if asked.json else sys.stdout)
     return _go_on(run, asked.jobs, asked.json, asked.checkpoint_seconds, start)
@@ -162,8 +175,9 @@ def run_resume(asked: Resume) -> int:
     """Train what is left."""
     _check_jobs(asked.jobs)
     with _starting(asked) as start:
-        run = Run(RunFolder.open(asked.run))
-        _check_stepped(run.request, start)
+        run = opened(asked, asked.run)
+        if start is not None:
+            _check_stepped(run.request.name, run.training_env)
         if all(run.complete(seed) for seed in run.seeds):
             print(f"{asked.run} is finished: nothing is left to do.", file=sys.stderr if asked.json else sys.stdout)
         return _go_on(run, asked.jobs, asked.json, start=start)
@@ -180,40 +194,44 @@ def _starting(asked: Train | Resume) -> Iterator[Start | None]:
             yield OnMachines
 
 
-def _check_stepped(request: Mapping[str, Any], start: Start | None) -> None:
+def _check_stepped(name: str, env: Any) -> None:
     """Refuse other machines for environments that are a part of the compiled program."""
-    if start is None:
-        return
-    from evenhand.envs import resolve
     from evenhand.envs.host import HostEnv
 
-    if not isinstance(resolve(request["env"], request["arguments"] | request["training"]), HostEnv):
+    if not isinstance(env, HostEnv):
         raise InputError(
-            f"{request['name']} is compiled, and trains fastest on one machine; to spread seeds over several, use "
-            f"evenhand study {request['name']} --executor ray."
+            f"{name} is compiled, and trains fastest on one machine; to spread seeds over several, use "
+            f"evenhand study {name} --executor ray."
         )
 
 
 def _go_on(run: Run, jobs: int | None, json: bool, checkpoint_seconds: float = 30.0, start: Start | None = None) -> int:
-    folder = shlex.quote(str(run.path))
+    module = (run.request.env or "").rpartition(":")[0]  # which a folder alone does not get imported
+    folder = shlex.join([str(run.path), *(["--env-module", module] if module else [])])
     try:
         run.go_on(jobs=jobs, checkpoint_seconds=checkpoint_seconds, start=start)
     except KeyboardInterrupt:
         print(f"evenhand: {_how_far(run)}; go on with: evenhand resume {folder}", file=sys.stderr)
         return INTERRUPTED
+    except EnvironmentFailed as error:
+        further = f"The run was {_how_far(run)}; when the environment is mended, go on with: evenhand resume {folder}"
+        raise EnvironmentFailed(f"{error}\n\n{further}", error.full) from error
     tests = run.evaluations()
     if not tests:
         if json:
-            print(report.as_json({"run": str(run.path), "policies": []}))
+            print_json({"run": str(run.path), "policies": []})
         else:
             print(f"The run lies in {run.path}. It was not tested: evenhand evaluate {folder} does that.")
         return 0
     measure = judging.measure_of(None, list(tests.values()))
     found = [judging.outcome(run.name, list(tests.values()), measure)]
+    counted = judging.facts(run.name, list(tests.values()))
+    doubts = judging.doubts(counted)
     if json:
-        print(report.as_json(judging.record(run, found, measure, run.welfare, None) | {"run": str(run.path)}))
+        record = judging.record(run, found, measure, run.welfare, None) | {"run": str(run.path)}
+        print_json(record | ({"notes": doubts} if doubts else {}))
         return 0
-    objectives = run.request["objectives"]
+    objectives = run.request.objectives
     next_steps = [
         f"The run lies in {run.path}. Next:",
         f"  evenhand evaluate {folder}   compare it with simple policies",
@@ -221,11 +239,11 @@ def _go_on(run: Run, jobs: int | None, json: bool, checkpoint_seconds: float = 3
     ]
     show(
         f"Who gets what: {judging.meaning(measure, run)}",
-        f"{len(tests)} {'seed' if len(tests) == 1 else 'seeds'}, {run.request['episodes']} test episodes each",
+        f"{len(tests)} {'seed' if len(tests) == 1 else 'seeds'}, {run.request.episodes} test episodes each",
         report.outcomes_table(found, objectives, run.welfare),
-        report.table_notes(found, objectives, run.welfare),
+        [*report.table_notes(found, objectives, run.welfare), *doubts],
         next_steps,
-        judging.facts(run.name, list(tests.values())),
+        counted,
     )
     return 0
 
@@ -233,16 +251,16 @@ def _go_on(run: Run, jobs: int | None, json: bool, checkpoint_seconds: float = 3
 def _plan(run: Run) -> list[str]:
     """What will be done, in a few lines."""
     asked = run.request
-    objectives, space = asked["objectives"], run.env.action_space
+    objectives, space = asked.objectives, run.env.action_space
     users = f"{len(objectives)} {'user' if len(objectives) == 1 else 'users'} ({judging.listed(objectives)})"
     actions = f"{space.n} actions" if type(space).__name__ == "Discrete" else f"actions of {space.n} numbers"
-    seeds = asked["seeds"]
+    seeds = asked.seeds
     which = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
-    given = "".join(f", {name} = {value}" for name, value in asked["arguments"].items())
+    given = "".join(f", {name} = {value}" for name, value in asked.arguments.items())
     return [
-        f"Environment: {asked['name']}{given}: {users}, {actions}",
-        f"Learning:    {run.name} ({asked['algo']}, welfare {asked['welfare']}, preset {asked['preset']}), "
-        f"{asked['steps']:,} steps × {which}",
+        f"Environment: {asked.name}{given}: {users}, {actions}",
+        f"Learning:    {run.name} ({asked.algo}, welfare {asked.welfare}, preset {asked.preset}), "
+        f"{asked.steps:,} steps × {which}",
         f"Folder:      {run.path}",
     ]
 

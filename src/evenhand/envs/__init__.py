@@ -9,8 +9,10 @@ import difflib
 import functools
 import importlib
 import inspect
+import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -52,6 +54,8 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 """Other names of our environments, with some of their settings."""
 ARGUMENTS_OF_MAKE = ("max_episode_steps",)
 """Understood by Gymnasium for every environment."""
+OLD_GYM = ("GymV21Environment-v0", "GymV26Environment-v0")
+"""Make any environment of the library before Gymnasium, by the name in their settings."""
 NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -122,13 +126,10 @@ def call(name: str, make: Callable[[], Any]) -> Any:
 
     from evenhand.envs.core import PureEnv
     from evenhand.envs.host import HostEnv
+    from evenhand.envs.stepping import blamed
 
-    try:
+    with blamed(f"{name} could not be made"):
         made = make()
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"{name} could not be made: {type(error).__name__}: {error}") from error
     if not isinstance(made, gymnasium.Env | HostEnv | PureEnv) or isinstance(made, type):
         raise InputError(f"{name} should make a gymnasium.Env or a pure environment, but made {_a(made)}.")
     return made
@@ -147,12 +148,7 @@ def _registered(name: str, arguments: Mapping[str, Any]) -> tuple[str, Callable[
 
     module, _, name = name.rpartition(":")
     if module:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise InputError(
-                f"the module {module!r}, which should register {name!r}, cannot be imported: {error}"
-            ) from error
+        import_module(module, name)
     spec = gymnasium.registry.get(name)
     if spec is None and _mo_gymnasium():
         spec = gymnasium.registry.get(name)
@@ -171,6 +167,40 @@ def _registered(name: str, arguments: Mapping[str, Any]) -> tuple[str, Callable[
         raise InputError(f"{name} exists only as a vector environment, and evenhand runs single ones.")
     _check_arguments(name, creator, arguments, ARGUMENTS_OF_MAKE)
     return name, Registered(spec, dict(arguments))
+
+
+def import_module(module: str, name: str) -> None:
+    """Import what a person says registers an environment."""
+    from evenhand.envs.stepping import blamed
+
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise InputError(
+            f"{module!r} is no name of a module, which should register {name!r}: give it as Python imports it, as in "
+            "my_package.my_module."
+        )
+    with blamed(f"the module {module!r}, which should register {name!r}, cannot be imported"):
+        importlib.import_module(module)
+
+
+def module_to_import(env: str, arguments: Mapping[str, Any] = NONE) -> str | None:
+    """The module that an environment's name asks to import, unless it is imported already."""
+    names = (env, str(arguments.get("env_id", ""))) if env in OLD_GYM else (env,)
+    modules = (name.rpartition(":")[0] for name in names)
+    return next((module for module in modules if module and module not in sys.modules), None)
+
+
+@contextmanager
+def installed_only() -> Iterator[None]:
+    """While open, nothing is imported from the current folder: it may have come with what is being read.
+
+    An environment that is registered may still import what it needs, and a module of that name may lie there.
+    """
+    here, before = os.path.realpath("."), list(sys.path)
+    sys.path[:] = [entry for entry in before if os.path.realpath(entry or ".") != here]
+    try:
+        yield
+    finally:
+        sys.path[:] = before + [entry for entry in sys.path if entry not in before]
 
 
 def _mo_gymnasium() -> bool:

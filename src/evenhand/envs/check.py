@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, NoReturn
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces, wrappers
+from gymnasium import spaces
 
 from evenhand.envs import NONE, call, factory
 from evenhand.envs.check_pure import check_pure
 from evenhand.envs.findings import SEVERITIES, Finding, Findings, first_place, reward_line, short, span
-from evenhand.envs.host import HostEnv, declared_reward_space
+from evenhand.envs.host import HostEnv, declared_reward_space, time_limit
 from evenhand.envs.stepping import Observe, act_of
 from evenhand.envs.vector import VectorEnv
 from evenhand.errors import InputError
@@ -77,7 +77,7 @@ def _check_host(env: Any, make: Callable[[], Any], name: str, seed: int, found: 
             act_of(env.action_space)
         with found.guard("reward_space is not supported"):
             trial.reward_space, trial.reward_space_is_final = declared_reward_space(env, name)
-        with found.guard("The environment failed"), contextlib.suppress(_Stop):
+        with found.guard("The environment failed", lambda: trial.where), contextlib.suppress(_Stop):
             trial.run()
     finally:
         with found.guard("close() failed"):
@@ -153,9 +153,9 @@ class _Trial:
         ):
             before, kept = observation, copy.deepcopy(observation)
             started = time.perf_counter()
+            self.steps += 1
             result = self.env.step(actions.sample())
             self.seconds += time.perf_counter() - started
-            self.steps += 1
             length += 1
             observation, ended = self._look_at_step(result)
             if observation is before and not _equal(observation, kept):
@@ -222,12 +222,12 @@ class _Trial:
         try:
             vector = self.observe(observation)
         except (TypeError, ValueError) as error:
-            self._stop("An observation does not fit its space", f"{self._where}: {error}.")
+            self._stop("An observation does not fit its space", f"{self.where}: {error}.")
         if not np.isfinite(vector).all():
             wrong = ~np.isfinite(vector)
             self._stop(
                 "An observation is not a finite number",
-                f"{self._where}, entry {first_place(wrong)} of the observation was {vector[wrong][0]}. Look for a "
+                f"{self.where}, entry {first_place(wrong)} of the observation was {vector[wrong][0]}. Look for a "
                 "division by zero, or an overflow.",
             )
         space = self.env.observation_space
@@ -235,7 +235,7 @@ class _Trial:
             if not space.contains(observation):
                 self.found.warning(
                     "An observation lies outside its space",
-                    f"{self._where} it was {short(observation)}, which is not in {short(space)}. Bounds, shapes or "
+                    f"{self.where} it was {short(observation)}, which is not in {short(space)}. Bounds, shapes or "
                     "kinds of number (int64 is not int32) differ.",
                 )
             return
@@ -250,7 +250,7 @@ class _Trial:
         if outside.any():
             self.found.warning(
                 "An observation lies outside its space",
-                f"{self._where}, entry {first_place(outside)} was {array[outside][0]:.6g}, but the bounds are "
+                f"{self.where}, entry {first_place(outside)} was {array[outside][0]:.6g}, but the bounds are "
                 f"[{space.low[outside][0]:.6g}, {space.high[outside][0]:.6g}]. Correct the bounds or the numbers.",
             )
 
@@ -258,7 +258,7 @@ class _Trial:
         try:
             vector = np.asarray(reward, np.float64)
         except (TypeError, ValueError):
-            self._stop("A reward is no number", f"{self._where} it was {short(reward)}: return an array of D floats.")
+            self._stop("A reward is no number", f"{self.where} it was {short(reward)}: return an array of D floats.")
         self.scalar = vector.shape == ()
         vector = np.atleast_1d(vector)
         if not self.rewards:
@@ -270,14 +270,14 @@ class _Trial:
             said = f"reward_space says {expected}" if space is not None else f"it should be {expected}, as at first"
             self._stop(
                 "A reward has the wrong shape",
-                f"{self._where} it had shape {np.shape(reward)}, but {said if vector.ndim == 1 else 'should be (D,)'}. "
+                f"{self.where} it had shape {np.shape(reward)}, but {said if vector.ndim == 1 else 'should be (D,)'}. "
                 "Return one number for each user, in every step.",
             )
         if not np.isfinite(vector).all():
             wrong = ~np.isfinite(vector)
             self._stop(
                 "A reward is not a finite number",
-                f"{self._where}, component {first_place(wrong)} of the reward was {vector[wrong][0]}. Look for a "
+                f"{self.where}, component {first_place(wrong)} of the reward was {vector[wrong][0]}. Look for a "
                 "division by zero, or an overflow.",
             )
         if not self.scalar and not (isinstance(reward, np.ndarray) and reward.dtype.kind == "f"):
@@ -293,7 +293,7 @@ class _Trial:
             if outside.any():
                 self.found.warning(
                     "A reward lies outside reward_space",
-                    f"{self._where}, component {first_place(outside)} was {vector[outside][0]:.6g}, but the bounds are "
+                    f"{self.where}, component {first_place(outside)} was {vector[outside][0]:.6g}, but the bounds are "
                     f"[{low[outside][0]:.6g}, {high[outside][0]:.6g}]. Correct the bounds.",
                 )
         self.rewards.append(vector)
@@ -304,7 +304,8 @@ class _Trial:
             self.reward_space = None
 
     @property
-    def _where(self) -> str:
+    def where(self) -> str:
+        """The beginning of a sentence."""
         return f"In step {self.steps} of the trial" if self.steps else "At the first reset"
 
 
@@ -355,7 +356,7 @@ def _judge_rewards(trial: _Trial, found: Findings) -> None:
 
 
 def _judge_endings(trial: _Trial, found: Findings) -> None:
-    limit = _time_limit(trial.env)
+    limit = time_limit(trial.env)
     lengths = trial.lengths
     if not lengths:
         if limit is None:
@@ -383,14 +384,6 @@ def _judge_endings(trial: _Trial, found: Findings) -> None:
             "terminated=False there, or use gymnasium.wrappers.TimeLimit: terminated means that nothing would have "
             "come after. If every task is really done by then, all is well.",
         )
-
-
-def _time_limit(env: Any) -> int | None:
-    while isinstance(env, gymnasium.Wrapper):
-        if isinstance(env, wrappers.TimeLimit):
-            return int(env._max_episode_steps)
-        env = env.env
-    return None
 
 
 def _check_seeds(make: Callable[[], Any], seed: int, found: Findings) -> None:
@@ -469,7 +462,7 @@ def _say_what_was_seen(trial: _Trial, host: HostEnv | None, found: Findings) -> 
         rewards = np.array(trial.rewards)
         names = host.objectives if host else tuple(f"user {i + 1}" for i in range(rewards.shape[1]))
         lines.append(reward_line(names, rewards.min(axis=0), rewards.max(axis=0)))
-    limit = _time_limit(env)
+    limit = time_limit(env)
     lines.append(
         f"Episodes: {len(trial.lengths)} ended in {trial.steps:,} random steps"
         + (f", after {span(min(trial.lengths), max(trial.lengths))} steps" if trial.lengths else "")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-from evenhand.envs.stepping import EnvironmentFailed
+from evenhand.envs.stepping import failed
 from evenhand.errors import InputError
 
 Severity = Literal["error", "warning", "fine"]
@@ -54,15 +53,14 @@ class Findings:
         return any(finding.severity == "error" for finding in self.findings)
 
     @contextlib.contextmanager
-    def guard(self, title: str) -> Iterator[None]:
-        """Turn whatever is raised inside into an error with this title."""
+    def guard(self, title: str, where: Callable[[], str] = lambda: "In the trial") -> Iterator[None]:
+        """Turn whatever is raised inside into an error with this title. where: the beginning of a sentence."""
         try:
             yield
-        except (InputError, EnvironmentFailed) as error:
+        except InputError as error:
             self.error(title, str(error))
         except (Exception, SystemExit) as error:
-            lines = traceback.format_exception(error)
-            self.error(title, f"{type(error).__name__}: {error}\n\n{''.join(lines[-3:]).rstrip()}")
+            self.error(title, str(failed(where(), error)))
 
 
 def first_place(where: np.ndarray) -> str:

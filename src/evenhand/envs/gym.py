@@ -5,6 +5,7 @@ Importing this module, and registering, does not import JAX: that waits until an
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -93,10 +94,7 @@ class GymEnv(gymnasium.Env[np.ndarray, Any]):
         """Take an action; the reward is an array `[D]`."""
         if self._state is None:
             raise gymnasium.error.ResetNeeded("reset the environment before the first step.")
-        if not self.action_space.contains(action):
-            raise InputError(f"the action must lie in {self.action_space}, which {action!r} does not.")
-        dtype = self.action_space.dtype if isinstance(self.action_space, spaces.Box) else np.int32
-        self._key, step = self._functions().step(self._key, self._state, np.asarray(action, dtype))
+        self._key, step = self._functions().step(self._key, self._state, checked_action(self.action_space, action))
         self._state, reward = step.state, np.array(step.reward)
         self._remember(reward)
         return np.array(step.observation), reward, bool(step.terminated), bool(step.truncated), {}
@@ -138,6 +136,16 @@ class GymEnv(gymnasium.Env[np.ndarray, Any]):
         if self._key is not None:
             kept |= {"_key": np.asarray(self._key), "_state": _on_host(self._state)}
         return kept
+
+
+def checked_action(space: spaces.Space[Any], action: Any) -> Any:
+    """An action as our environments take it; refuses what does not lie in the space, in whichever kind of number."""
+    if isinstance(space, spaces.Box):
+        with contextlib.suppress(TypeError, ValueError):
+            action = np.asarray(action, space.dtype)
+    if not space.contains(action):
+        raise InputError(f"the action must lie in {space}, which {action!r} does not.")
+    return action if isinstance(space, spaces.Box) else np.asarray(action, np.int32)
 
 
 class SpeciesEnv(GymEnv):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 from gymnasium import spaces, wrappers
 from jaxtyping import Float32
 
-from evenhand.envs.stepping import Act, Bounded, Conversions, Numbered, Observe, act_of
+from evenhand.children import needs_main
+from evenhand.envs.stepping import Act, Bounded, Conversions, Ending, Numbered, Observe, act_of, blamed
 from evenhand.errors import InputError
 from evenhand.types import Actions, Box, Discrete
 
@@ -43,6 +45,8 @@ class HostEnv:
     """What the actions are called, if the environment says so."""
     real_time: bool = False
     """Whether its clock goes on between steps, so that several cannot be stepped by turns."""
+    time_limit: int | None = None
+    """After how many steps Gymnasium ends an episode, if it does."""
     baselines: tuple[Any, ...] = ()
     """Simple policies that the environment brings along (see `evenhand.judge.Decides`)."""
 
@@ -50,12 +54,8 @@ class HostEnv:
     def of(make: Callable[[], Any], name: str | None = None) -> HostEnv:
         """Make one environment to look at it."""
         called = name or str(getattr(make, "__name__", "the environment"))
-        try:
+        with blamed(f"{called} could not be made"):
             env = make()
-        except InputError:
-            raise
-        except Exception as error:
-            raise InputError(f"{called} could not be made: {type(error).__name__}: {error}") from error
         if not isinstance(env, gymnasium.Env):
             raise InputError(f"{called} should make a gymnasium.Env, but made a {type(env).__name__}.")
         return HostEnv.from_example(env, make, name)
@@ -99,6 +99,12 @@ class HostEnv:
         """An agent's action as the environment expects it, clipped to the bounds."""
         return self.act(np.asarray(action)[None])[0]
 
+    def ending_after(self, steps: int) -> HostEnv:
+        """The same, but that no episode is longer than so many steps."""
+        if self.time_limit is not None and self.time_limit <= steps:
+            return self
+        return replace(self, make=Ending(self.make, steps), time_limit=steps)
+
     def check_picklable(self) -> None:
         """Refuse what cannot be sent to worker processes."""
         try:
@@ -108,6 +114,11 @@ class HostEnv:
                 f"{self.name} cannot be sent to worker processes ({error}): make it with a function or class defined "
                 "at the top of a module, without lambdas and open files among its arguments, or use workers=0."
             ) from error
+        if needs_main(self.conversions) and not hasattr(sys.modules["__main__"], "__file__"):
+            raise InputError(
+                f"{self.name} is defined in an interactive session, where worker processes cannot find it: put it into "
+                "a module and import it from there, or use workers=0."
+            )
 
 
 def _name(env: Any, make: Callable[[], Any]) -> str:
@@ -145,8 +156,19 @@ def _describe(env: Any, make: Callable[[], Any], name: str) -> HostEnv:
         one_per_process=bool(getattr(own, "one_per_process", False)),
         real_time=bool(getattr(own, "real_time", False)),
         action_names=_action_names(own, act),
+        time_limit=time_limit(env),
         baselines=brought if isinstance(brought, tuple) else (),
     )
+
+
+def time_limit(env: Any) -> int | None:
+    """After how many steps a wrapper of Gymnasium's ends an episode; None if there is none."""
+    limits = []
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, wrappers.TimeLimit):
+            limits.append(int(env._max_episode_steps))
+        env = env.env
+    return min(limits, default=None)
 
 
 def declared_reward_space(env: Any, name: str) -> tuple[spaces.Box | None, bool]:
@@ -168,16 +190,11 @@ def declared_reward_space(env: Any, name: str) -> tuple[spaces.Box | None, bool]
 
 def _reward_shape(env: Any, name: str) -> tuple[int, ...]:
     """The shape of the reward of one trial step."""
-    try:
+    with blamed(f"{name} has no reward_space, and a trial step to count its rewards failed"):
         env.reset(seed=0)
         env.action_space.seed(0)
         reward = env.step(env.action_space.sample())[1]
         shape = np.asarray(reward, np.float64).shape
-    except Exception as error:
-        raise InputError(
-            f"{name} has no reward_space, and a trial step to count its rewards failed: {type(error).__name__}: "
-            f"{error}; `evenhand check-env` says more."
-        ) from error
     if len(shape) > 1 or 0 in shape:
         raise InputError(f"{name}: the reward of a step must be one number or D numbers, not shape {shape}.")
     return shape

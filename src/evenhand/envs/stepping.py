@@ -6,17 +6,17 @@ Worker processes import this module and nothing heavier: it must not import JAX,
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import math
-import multiprocessing
 import os
+import select
 import signal
-import threading
-import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import gymnasium
@@ -25,14 +25,68 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from jaxtyping import Bool, Float32, Shaped
 
-from evenhand.errors import InputError
+from evenhand import children
+from evenhand.errors import InputError, visible
 
 MOST_COMBINATIONS = 1024
 """Actions of several parts are enumerated up to this many combinations."""
 
 
-class EnvironmentFailed(RuntimeError):
-    """An environment raised an error of its own; the message ends with its traceback."""
+class EnvironmentFailed(InputError):
+    """An environment raised an error of its own: a sentence says where, and below it stand the lines that did it.
+
+    full: the whole traceback, evenhand's part of it too.
+    """
+
+    def __init__(self, message: str, full: str = "") -> None:
+        super().__init__(message)
+        self.full = visible(full)
+        self.args = (*self.args, self.full)  # with which processes send it to each other
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+NOT_THEIRS = (
+    str(Path(__file__).parents[1]),
+    *(str(Path(module.__file__ or "").parent) for module in (gymnasium, importlib)),
+    "<frozen importlib",
+)
+"""Whose lines are left out of the tracebacks of people's environments: evenhand's own, and those of what is between."""
+
+
+@contextlib.contextmanager
+def blamed(place: str) -> Iterator[None]:
+    """Whatever an environment raises inside, also to end the program, becomes an `EnvironmentFailed` (see `failed`)."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise failed(place, error) from None
+
+
+def failed(place: str, error: BaseException) -> EnvironmentFailed:
+    """What to raise in place of an environment's own error. place: the beginning of a sentence, as in "step 3"."""
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, SystemExit):
+        said = (
+            f"it called sys.exit({'' if error.code is None else repr(error.code)}), and only the program may end itself"
+        )
+    theirs = traceback.TracebackException.from_exception(error)
+    full = "".join(theirs.format())
+    _keep_theirs(theirs)
+    lines = "".join(theirs.format()).rstrip()
+    return EnvironmentFailed(f"{place}: {said}." + (f"\n\n{lines}" if '  File "' in lines else ""), full)
+
+
+def _keep_theirs(error: traceback.TracebackException) -> None:
+    """Leave out the lines that are not theirs, also from what led to the error."""
+    theirs = [frame for frame in error.stack if not frame.filename.startswith(NOT_THEIRS)]
+    error.stack = traceback.StackSummary.from_list(theirs)
+    for other in (error.__cause__, error.__context__, *(error.exceptions or ())):
+        if other is not None:
+            _keep_theirs(other)
 
 
 @dataclass(frozen=True)
@@ -46,6 +100,43 @@ class Registered:
         """A new environment, with the time limit it was registered with."""
         # Gymnasium's own checker refuses vector rewards; evenhand.envs.check has one that does not.
         return gymnasium.make(self.spec, disable_env_checker=True, **self.arguments)
+
+
+CUT_OFF = "cut off"
+"""In the info of an episode that nothing but `EndsAfter` has ended."""
+
+
+class EndsAfter(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Cuts off episodes that nothing else ends, and says so."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], steps: int) -> None:
+        super().__init__(env)
+        self._most, self._steps = steps, 0
+
+    def reset(self, **options: Any) -> Any:
+        """Begin to count anew."""
+        self._steps = 0
+        return self.env.reset(**options)
+
+    def step(self, action: Any) -> Any:
+        """Count."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._steps += 1
+        if self._steps < self._most or terminated or truncated:
+            return observation, reward, terminated, truncated, info
+        return observation, reward, False, True, {**info, CUT_OFF: True}
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Makes environments whose episodes end after so many steps at most."""
+
+    make: Callable[[], Any]
+    steps: int
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        """A new environment."""
+        return EndsAfter(self.make(), self.steps)
 
 
 # Observations
@@ -269,10 +360,8 @@ class Stepper:
         self._finite = np.empty(buffers.outcome.shape, bool)
         self._envs: list[Any] = []
         for place in range(len(seeds)):
-            try:
+            with blamed(f"environment {seeds[place].number} of {kind.name} could not be made"):
                 self._envs.append(kind.make())
-            except Exception as error:
-                self._fail(place, "could not be made", error)
         self._step_functions = [env.step for env in self._envs]
 
     def reset(self) -> None:
@@ -300,7 +389,7 @@ class Stepper:
         for place, action in enumerate(self.kind.act(actions)):
             try:
                 observation, reward, terminated, truncated, info = self._step_functions[place](action)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._fail(place, "failed", error)
             # The commonest observations and rewards go straight into their rows, all others through a conversion. The
             # shapes must be looked at: NumPy would copy a single number to every entry without a word.
@@ -330,14 +419,14 @@ class Stepper:
     def close(self) -> None:
         """Close every environment, whatever they say."""
         for env in self._envs:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception, SystemExit):
                 env.close()
         self._envs, self._step_functions = [], []
 
     def _first(self, place: int, **seed: int) -> Float32[np.ndarray, " O"]:
         try:
             observation, _ = self._envs[place].reset(**seed)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._fail(place, "could not be reset", error)
         vector = self._observed(place, observation)
         if not np.isfinite(vector).all():
@@ -380,9 +469,10 @@ class Stepper:
     def _refuse(self, place: int, why: str) -> NoReturn:
         raise InputError(f"{self._where(place)} ({self._steps} in all): {why}.")
 
-    def _fail(self, place: int, how: str, error: Exception) -> NoReturn:
-        text = "".join(traceback.format_exception(error)).rstrip()
-        raise EnvironmentFailed(f"{self._where(place)}: it {how}.\n\n{text}") from error
+    def _fail(self, place: int, how: str, error: BaseException) -> NoReturn:
+        if isinstance(error, InputError):
+            self._refuse(place, str(error).removesuffix("."))
+        raise failed(f"{self._where(place)} ({self._steps} in all): it {how}", error) from None
 
 
 # Worker processes
@@ -390,7 +480,7 @@ class Stepper:
 STEP, RESET = b"s", b"r"
 DONE, MORE = b".", b"+"
 """What a worker answers: that it is done, and whether an object follows."""
-LAST_GRACE = 5.0
+LAST_GRACE = 0.5
 """Seconds that a step may still take when the parent process has died."""
 
 
@@ -437,6 +527,18 @@ def tell(connection: Any, signal: bytes) -> None:
         connection.send_bytes(signal)
 
 
+def waiting_for(connection: Any) -> Callable[[float | None], Any]:
+    """What waits until something can be heard, so many seconds or for ever, and says whether; Ctrl-C interrupts it.
+
+    Reading alone would not do: where a library has taken hold of Ctrl-C, as Polars does, the system goes on reading.
+    """
+    if os.name != "posix":
+        return lambda seconds: connection.poll(seconds)
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return lambda seconds: poll.poll(None if seconds is None else math.ceil(1000 * seconds))
+
+
 def hear(connection: Any) -> bytes:
     """Wait for one byte; an EOFError if there is nobody at the other end."""
     heard = os.read(connection.fileno(), 1) if os.name == "posix" else connection.recv_bytes()
@@ -448,7 +550,7 @@ def hear(connection: Any) -> bytes:
 def serve(commands: Any, answers: Any, kind: Conversions, layout: Layout, memory: Any, seeds: list[Seeds]) -> None:
     """The life of a worker process: step its rows when told to, until the other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
-    threading.Thread(target=_leave_after_parent, daemon=True).start()
+    children.leave_with_parent(LAST_GRACE)  # even if an environment hangs
     stepper = None
     try:
         first = seeds[0].number
@@ -493,12 +595,3 @@ def _can_be_sent(value: Any) -> bool:
     except Exception:
         return False
     return True
-
-
-def _leave_after_parent() -> None:
-    """End this process even if an environment hangs, some time after the parent has died."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        time.sleep(LAST_GRACE)
-        os._exit(1)

@@ -6,15 +6,17 @@ import contextlib
 import ctypes
 import itertools
 import logging
+import math
 import multiprocessing
-import signal
+import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float32
 
+from evenhand import children
 from evenhand.envs.host import HostEnv
 from evenhand.envs.stepping import (
     MORE,
@@ -29,6 +31,7 @@ from evenhand.envs.stepping import (
     hear,
     serve,
     tell,
+    waiting_for,
 )
 from evenhand.errors import InputError
 from evenhand.types import Box
@@ -38,6 +41,8 @@ CALM = 100
 """A worker process that has done this many steps since its last restart is trusted again."""
 PATIENCE = 5.0
 """Seconds that worker processes have to close their environments."""
+STARTING = 60.0
+"""Seconds that a new worker process has to start and to make its environments, where a step has a time limit."""
 
 
 class VectorStep(NamedTuple):
@@ -63,6 +68,9 @@ class VectorEnv:
     warn: what to do with a sentence about a worker process that had to be restarted; by default it is logged.
     start: what starts a worker process, by default on this machine. With it there are worker processes in any case, one
         for each environment if `workers` is 0.
+    step_timeout: seconds that an environment may take for a step, and again for a reset. A worker process that gives no
+        answer in that time for each of its environments is taken for hung, and treated like one that has died: it is
+        ended, its episodes are cut off, and another takes its place. With it there is a worker process in any case.
     """
 
     def __init__(
@@ -73,9 +81,11 @@ class VectorEnv:
         workers: int = 0,
         warn: Callable[[str], None] | None = None,
         start: Start | None = None,
+        step_timeout: float | int | None = None,
     ) -> None:
         if N < 1 or workers < 0 or seed < 0:
             raise InputError(f"N must be at least 1, seed and workers at least 0, not {N}, {seed} and {workers}.")
+        check_timeout(step_timeout)
         self.env = env
         self.N = N
         actions = env.action_space
@@ -84,10 +94,12 @@ class VectorEnv:
         self._stepping: _Stepping
         if env.one_per_process or (env.real_time and N > 1) or (start is not None and not workers):
             workers = N
+        if step_timeout is not None:
+            workers = max(workers, 1)
         if workers:
             env.check_picklable()
             warn = warn or logging.getLogger("evenhand").warning
-            self._stepping = _Workers(env, layout, seed, min(workers, N), warn, start or _Process)
+            self._stepping = _Workers(env, layout, seed, min(workers, N), warn, start or _Process, step_timeout)
         else:
             self._stepping = _Here(env, layout, seed)
         buffers = self._stepping.buffers
@@ -135,6 +147,12 @@ class VectorEnv:
         self.close()
 
 
+def check_timeout(seconds: float | int | None) -> None:
+    """Refuse what is no time."""
+    if seconds is not None and not (seconds > 0 and math.isfinite(seconds)):
+        raise InputError(f"step_timeout must be a positive number of seconds, not {seconds}.")
+
+
 class _Stepping(Protocol):
     buffers: Buffers
 
@@ -158,14 +176,17 @@ class Remote(Protocol):
     def tell(self, command: bytes) -> None:
         """Have it `RESET` or `STEP` its rows; that it has died is noticed when it does not answer."""
 
-    def hear(self) -> Any:
-        """Wait until it has; the infos of episodes that ended. Raises what it raised, or EOFError if it has died."""
+    def hear(self, timeout: float | None) -> Any:
+        """Wait until it has; the infos of episodes that ended.
+
+        Raises what it raised, EOFError if it has died, TimeoutError if it has not answered within so many seconds.
+        """
 
     def hang_up(self) -> None:
         """Have it close its environments and leave."""
 
-    def end(self) -> str:
-        """Wait until it has left, and say how."""
+    def end(self, patience: float) -> str:
+        """Wait until it has left, for so many seconds, or else end it; and say how."""
 
 
 Start = Callable[[Conversions, Layout, Any, list[Seeds]], Remote]
@@ -182,15 +203,44 @@ class _Worker:
         self.restarts_in_a_row = 0
         self.steps_since_restart = 0
         self.has_answered = False
+        """Any of its processes."""
+        self.is_new = True
+        """Whether the process has not answered yet."""
+        self.asked_at: float | None = None
+        """Since when an answer is owed."""
+
+    @property
+    def size(self) -> int:
+        """How many environments it steps."""
+        return int(self.rows.stop - self.rows.start)
+
+    def tell(self, command: bytes) -> None:
+        """Ask for an answer."""
+        self.asked_at = time.monotonic()
+        self.remote.tell(command)
+
+    def end(self, since: float) -> str:
+        """Wait until its process, told to at some time, has left, but hardly if it is at something; how it ended."""
+        remote, self.remote = self.remote, None
+        patience = PATIENCE if self.asked_at is None else children.HURRY
+        return str(remote.end(max(0.0, since + patience - time.monotonic())))
 
 
 class _Workers:
-    """Processes, each with some of the environments; those that die are replaced."""
+    """Processes, each with some of the environments; those that die or hang are replaced."""
 
     def __init__(
-        self, env: HostEnv, layout: Layout, seed: int, count: int, warn: Callable[[str], None], start: Start
+        self,
+        env: HostEnv,
+        layout: Layout,
+        seed: int,
+        count: int,
+        warn: Callable[[str], None],
+        start: Start,
+        step_timeout: float | int | None,
     ) -> None:
         self._env, self._layout, self._seed, self._warn, self._start_one = env, layout, seed, warn, start
+        self._step_timeout = step_timeout
         self._memory = multiprocessing.get_context("spawn").RawArray(ctypes.c_byte, layout.size)
         self.buffers = layout.over(self._memory)
         self._previous = np.zeros_like(self.buffers.observation)
@@ -205,48 +255,64 @@ class _Workers:
 
     def reset(self) -> None:
         for worker in self._workers:
-            worker.remote.tell(RESET)
+            worker.tell(RESET)
         for worker in self._workers:
-            if not self._answered(worker)[0]:
-                self._restart(worker)
+            problem, _ = self._answer(worker)
+            if problem:
+                self._restart(worker, problem)
 
     def step(self) -> list[dict[str, Any]]:
         np.copyto(self._previous, self.buffers.observation)
         for worker in self._workers:
-            worker.remote.tell(STEP)
+            worker.tell(STEP)
         infos: list[dict[str, Any]] = []
         for worker in self._workers:
-            alive, answer = self._answered(worker)
-            if alive:
+            problem, answer = self._answer(worker)
+            if not problem:
                 worker.steps_since_restart += 1
                 if answer is not None:
                     infos.extend(answer)
             else:
+                self._restart(worker, problem)
                 self._cut_off(worker.rows)
-                infos.extend({"lost": "its worker process ended"} for _ in range(*worker.rows.indices(self._layout.N)))
-                self._restart(worker)
+                infos.extend({"lost": f"its worker process {problem}"} for _ in range(worker.size))
         return infos
 
     def close(self) -> None:
         started = [worker for worker in self._workers if worker.remote is not None]
         for worker in started:
             worker.remote.hang_up()
+        now = time.monotonic()
         for worker in started:
-            _ended(worker)
+            worker.end(now)
 
     def _start(self, worker: _Worker) -> None:
         worker.generation += 1
+        worker.is_new, worker.asked_at = True, None
         seeds = [Seeds(self._seed, number, worker.generation) for number in range(worker.rows.start, worker.rows.stop)]
         worker.remote = self._start_one(self._env.conversions, self._layout, self._memory, seeds)
 
-    def _answered(self, worker: _Worker) -> tuple[bool, Any]:
-        """Whether the worker is alive, and what it says."""
+    def _answer(self, worker: _Worker) -> tuple[str, Any]:
+        """What is wrong with the worker, which is nothing as a rule, and what it says."""
         try:
-            answer = worker.remote.hear()
+            answer = worker.remote.hear(self._time_left(worker))
         except EOFError:
-            return False, None
-        worker.has_answered = True
-        return True, answer
+            worker.asked_at = None
+            return ENDED, None
+        except TimeoutError:
+            return f"gave no answer in {self._step_timeout:g} s for each step or reset", None
+        except Exception:
+            worker.asked_at = None
+            raise
+        worker.has_answered, worker.is_new, worker.asked_at = True, False, None
+        return "", answer
+
+    def _time_left(self, worker: _Worker) -> float | None:
+        """Each environment may have to be stepped and reset."""
+        if self._step_timeout is None or worker.asked_at is None:
+            return None
+        allowed = 2 * worker.size * self._step_timeout + (STARTING if worker.is_new else 0)
+        return max(0.0, worker.asked_at + allowed - time.monotonic())
 
     def _cut_off(self, rows: slice) -> None:
         """The episodes of a lost worker end where they were last seen, and what would have come after still counts."""
@@ -255,7 +321,7 @@ class _Workers:
         self.buffers.terminated[rows] = False
         self.buffers.truncated[rows] = True
 
-    def _restart(self, worker: _Worker) -> None:
+    def _restart(self, worker: _Worker, problem: str) -> None:
         """New environments in a new process, with seeds that depend on how often this has happened."""
         if worker.steps_since_restart >= CALM:
             worker.restarts_in_a_row = 0
@@ -263,37 +329,37 @@ class _Workers:
         first, last = worker.rows.start, worker.rows.stop - 1
         numbers = f"environment {first}" if first == last else f"environments {first} to {last}"
         which = f"the worker process of {numbers} of {self._env.name}"
-        while True:
+        while problem:
             worker.remote.hang_up()
-            how = _ended(worker)
+            how = worker.end(time.monotonic())
+            said = f"{problem} ({how})" if problem == ENDED else problem
+            if how == children.manner(children.UNGUARDED):
+                raise InputError(f"{children.GUARD}, or use workers=0.")
             if not worker.has_answered:
                 raise EnvironmentFailed(
-                    f"{which} ended before its first reset ({how}): a script that uses workers must do its work under "
-                    '`if __name__ == "__main__":`, and the environment must work in a process of its own.'
+                    f"{which} {said} before its first reset: the environment must work in a process of its own; run "
+                    "with workers=0 to see whether it works in this one."
                 )
             if worker.restarts_in_a_row >= RESTARTS_IN_A_ROW:
                 raise EnvironmentFailed(
-                    f"{which} ended again ({how}), after {RESTARTS_IN_A_ROW} restarts in a row: run with workers=0 to "
-                    "see why, and look whether memory runs out."
+                    f"{which} {said}, after {RESTARTS_IN_A_ROW} restarts in a row: run with workers=0 to see why, and "
+                    "look whether memory runs out."
                 )
             worker.restarts_in_a_row += 1
-            self._warn(f"{which} ended ({how}); its episodes are cut off, and it is started anew.")
+            self._warn(f"{which} {said}; its episodes are cut off, and it is started anew.")
             self._start(worker)
-            worker.remote.tell(RESET)
-            if self._answered(worker)[0]:
-                return
+            worker.tell(RESET)
+            problem, _ = self._answer(worker)
 
 
-def _ended(worker: _Worker) -> str:
-    remote, worker.remote = worker.remote, None
-    return str(remote.end())
+ENDED = "ended"
 
 
 class _Process:
     """A spawned process; numbers go through shared memory, signals through pipes.
 
-    Processes are never forked: JAX's threads would not survive it. The memory belongs to a file without a name, so that
-    the system frees it whichever process is killed; and a worker leaves when the pipe from its parent breaks.
+    The memory belongs to a file without a name, so that the system frees it whichever process is killed; and a worker
+    leaves when the pipe from its parent breaks.
     """
 
     def __init__(self, kind: Conversions, layout: Layout, memory: Any, seeds: list[Seeds]) -> None:
@@ -306,18 +372,22 @@ class _Process:
             name=f"evenhand-{kind.name}-{seeds[0].number}",
             daemon=True,
         )
-        with _interrupts_held_back():
-            self.process.start()
+        children.start(self.process, kind)
         heard_there.close()
         said_there.close()  # else the pipe would not break when the worker dies
+        self._spoken = waiting_for(self._answers)
 
     def tell(self, command: bytes) -> None:
         with contextlib.suppress(OSError):
             tell(self._commands, command)
 
-    def hear(self) -> Any:
+    def hear(self, timeout: float | None) -> Any:
         try:
+            if not self._spoken(timeout):
+                raise TimeoutError
             answer = self._answers.recv() if hear(self._answers) == MORE else None
+        except TimeoutError:
+            raise
         except OSError:
             raise EOFError from None
         if isinstance(answer, Exception):
@@ -328,29 +398,5 @@ class _Process:
         self._commands.close()
         self._answers.close()
 
-    def end(self) -> str:
-        """Less and less patiently."""
-        process = self.process
-        process.join(PATIENCE)
-        for force in (process.terminate, process.kill):
-            if process.exitcode is None:
-                force()
-                process.join(PATIENCE)
-        code = process.exitcode
-        process.close()
-        if code is not None and code < 0:
-            return f"signal {signal.Signals(-code).name}"
-        return f"exit code {code}"
-
-
-@contextlib.contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """What is started meanwhile is born deaf to Ctrl-C, which would otherwise hit it before it can look away."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    def end(self, patience: float) -> str:
+        return children.end(self.process, patience)

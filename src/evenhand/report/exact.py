@@ -82,7 +82,7 @@ def who_gets_what(welfare: Welfare, fair: Solution, utilitarian: Solution | None
 
 def remarks(welfare: Welfare, fair: Solution) -> list[str]:
     """In sentences, what the table cannot say: what is proven, and what is unusual about the answer."""
-    if isinstance(welfare, Leximin) and fair.status != "interrupted":  # an order: the number is only a stand-in
+    if isinstance(welfare, Leximin):  # an order: the number is only a stand-in
         said = [
             f"Proven to {fair.gap:.1e}: no policy whatsoever gives the worst-off user more; none that gives them as "
             "much gives the second worst-off user more; and so on."

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from evenhand.errors import InputError
 from evenhand.report.learning import MEASURES, Curve, Outcome, outcome_record
+from evenhand.runs.request import Request
 from evenhand.welfare import Welfare
 
 # What plays episodes imports JAX, which the program's help need not wait for: here too it is imported where it is used.
@@ -85,19 +86,17 @@ def facts(name: str, tests: Sequence[Any]) -> dict[str, dict[str, float]]:
 
 
 def doubts(counted: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """What is to be said of emulated networks for which the machine was too slow."""
-    from evenhand.envs.datacenter.emulated import BEHIND, ENOUGH, SENT
+    """What is to be said of emulated networks for which the machine was too busy or too slow."""
+    from evenhand.envs.datacenter.trust import DOUBTFUL, reasons
 
-    slow = [f"{name} ({facts[SENT]:.1%})" for name, facts in counted.items() if facts.get(SENT, 1.0) < ENOUGH]
-    shaken = [f"{name} ({facts[BEHIND]:.3g})" for name, facts in counted.items() if facts.get(BEHIND, 0.0) > 0]
     said = []
-    if slow:
-        said.append(
-            f"The machine was too slow: less than {ENOUGH:.0%} was sent of what was requested with {listed(slow)}. Do "
-            "not trust these, and repeat them when it has less to do."
-        )
-    if shaken:
-        said.append(f"Steps of an episode in which the senders were behind for a moment: {listed(shaken)}.")
+    for name, facts in counted.items():
+        if (share := facts.get(DOUBTFUL, 0.0)) > 0:
+            which = "" if share == 1 else f" in {share:.0%} of the episodes"
+            why = f" ({', '.join(reasons(facts))})" if reasons(facts) else ""
+            said.append(f"{name}: {DOUBTFUL}{which}{why}.")
+    if said:
+        said.append("The machine was too busy or too slow for the network: repeat these when it has less to do.")
     return said
 
 
@@ -158,7 +157,7 @@ def _about(env: Any) -> str:
 
 
 def kept_tests(run: Any, say: Callable[[str], None]) -> dict[int, Any]:
-    """The test episodes that a finished run has kept, by seed; those that it lacks are played now."""
+    """The test episodes that a finished run has kept, by seed; what it lacks is played now, and kept if possible."""
     for seed in run.seeds:
         progress = run.folder.progress(seed)
         if not progress.finished:
@@ -170,7 +169,11 @@ def kept_tests(run: Any, say: Callable[[str], None]) -> dict[int, Any]:
     for seed in run.seeds:
         if seed not in found:
             say(f"playing {EPISODES} test episodes of {run.path}, seed {seed}")
-            found[seed] = run.test(seed, EPISODES)
+            found[seed] = run.play(seed, EPISODES)
+            try:
+                run.keep(seed, found[seed])
+            except (InputError, OSError) as error:
+                say(f"what was played could not be kept: {error}")
     return found
 
 
@@ -185,7 +188,9 @@ def curve(name: str, run: Any) -> Curve | None:
         table = run.metrics()
     except InputError:
         return None
-    columns = [f"reward/{objective}" for objective in run.request["objectives"]]
+    columns = [f"reward/{objective}" for objective in run.request.objectives]
+    if not set(columns) <= set(table.columns):
+        return None
     by_seed = [part.select("step", *columns).to_numpy() for _, part in table.group_by("seed", maintain_order=True)]
     steps = [part[:, 0] for part in by_seed]
     if not all(np.array_equal(steps[0], other) for other in steps[1:]):
@@ -212,9 +217,9 @@ def same_environment(runs: Sequence[Any]) -> None:
             )
 
 
-def _environment(request: Mapping[str, Any]) -> str:
-    arguments = ", ".join(f"{name}={value!r}" for name, value in sorted(request["arguments"].items()))
-    return f"{request['name']} ({arguments})" if arguments else str(request["name"])
+def _environment(request: Request) -> str:
+    arguments = ", ".join(f"{name}={value!r}" for name, value in sorted(request.arguments.items()))
+    return f"{request.name} ({arguments})" if arguments else request.name
 
 
 def measure_of(asked: str | None, tests: Sequence[Any]) -> str:
@@ -224,18 +229,18 @@ def measure_of(asked: str | None, tests: Sequence[Any]) -> str:
 
 def meaning(measure: str, run: Any) -> str:
     """A measure in words, for a run."""
-    gamma = f", γ = {run.request['settings']['gamma']:g}" if measure == "discounted" else ""
+    gamma = f", γ = {run.request.config.gamma:g}" if measure == "discounted" else ""
     return MEASURES[measure] + gamma
 
 
 def record(run: Any, found: Sequence[Outcome], measure: str, welfare: Welfare, optimum: float | None) -> dict[str, Any]:
     """A table of outcomes, for programs."""
-    objectives = run.request["objectives"]
+    objectives = list(run.request.objectives)
     return {
-        "environment": run.request["name"],
+        "environment": run.request.name,
         "objectives": objectives,
         "measure": measure,
-        "gamma": run.request["settings"]["gamma"],
+        "gamma": run.request.config.gamma,
         "welfare": welfare.name,
         "policies": [outcome_record(outcome, objectives, welfare, optimum) for outcome in found],
     }

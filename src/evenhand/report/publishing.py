@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from evenhand.disk import read_json
+from evenhand.errors import InputError
 from evenhand.report.claims import Judged
 from evenhand.report.page import command, page, paragraph
 from evenhand.report.study import (
@@ -116,9 +117,14 @@ def overview(root: Path, order: Sequence[str]) -> str:
     parts = []
     for name in order:
         if (root / name / PAGE).exists():
-            kept = json.loads((root / name / RECORD).read_text("utf-8"))
-            parts.append(f'<h2><a href="{escape(name)}/{PAGE}">{escape(kept.get("title", name))}</a></h2>')
-            parts += claims_parts(kept["claims"])
+            kept = read_json(root / name / RECORD)
+            try:
+                parts.append(f'<h2><a href="{escape(name)}/{PAGE}">{escape(kept.get("title", name))}</a></h2>')
+                parts += claims_parts(kept["claims"])
+            except (AttributeError, LookupError, TypeError, ValueError):
+                raise InputError(
+                    f"{root / name / RECORD} is damaged: it should have claims and verdicts. Do that part again."
+                ) from None
     about = (
         "Claims and verdicts of each part. Their pages have figures, scores for other weights, and how it was all run."
     )

@@ -14,12 +14,13 @@ from jaxtyping import Float
 from rich.table import Table
 from rich.text import Text
 
+from evenhand.disk import read_json
 from evenhand.errors import InputError
 from evenhand.report import judging
 from evenhand.report.claims import IN_WORDS, Claim, Judged, Samples, judge, statistic
 from evenhand.report.learning import Curve, Outcome
 from evenhand.report.text import plain_table
-from evenhand.runs.study import TRAINING, Experiment, Results, Test
+from evenhand.runs.study import TRAINING, Experiment, Results, Test, seconds_in
 from evenhand.welfare import welfare as named_welfare
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
@@ -48,6 +49,8 @@ class Setting(NamedTuple):
     """By method: what each user gets, one row for each seed."""
     optimum: Mapping[str, Float[np.ndarray, " D"]]
     """By welfare, the returns of the exact optimum, where it is known."""
+    doubts: tuple[str, ...] = ()
+    """Why some of it is not to be trusted."""
 
     @property
     def key(self) -> str:
@@ -69,8 +72,16 @@ def settings_of(study: Study, results: Sequence[Results], exact: bool = True) ->
     for result in results:
         for test in result.experiment.tests:
             best = _optima(study, result, test) if exact and result.experiment.exact else {}
-            found.append(Setting(result.experiment, test, result.objectives, result.returns(test), best))
+            doubts = tuple(_doubts(result, test))
+            found.append(Setting(result.experiment, test, result.objectives, result.returns(test), best, doubts))
     return found
+
+
+def _doubts(result: Results, test: Test) -> list[str]:
+    counted: dict[str, dict[str, float]] = {}
+    for method, played in result.evaluations[test.name].items():
+        counted |= judging.facts(method, played)
+    return judging.doubts(counted)
 
 
 def _optima(study: Study, result: Results, test: Test) -> dict[str, Float[np.ndarray, " D"]]:
@@ -214,16 +225,22 @@ def provenance(runs: Sequence[Any]) -> dict[str, Any]:
     seen: dict[str, dict[str, Any]] = {}
     seconds = 0.0
     for run in runs:
-        for entry in _entries(run.path / "versions.json"):
+        for entry in _versions(run.path / "versions.json"):
             entry = {name: value for name, value in entry.items() if name != "started"}
             seen[json.dumps(entry, sort_keys=True)] = entry
-        for timing in _entries(run.path / "timing.json"):
-            seconds += float(timing["seconds"])
+        timing = run.path / "timing.json"
+        seconds += seconds_in(timing) if timing.exists() else 0.0
     return {"versions": list(seen.values()), "core_hours": seconds / 3600 if seconds else math.nan}
 
 
-def _entries(file: Path) -> list[dict[str, Any]]:
+def _versions(file: Path) -> list[dict[str, Any]]:
     if not file.exists():
         return []
-    content = json.loads(file.read_text("utf-8"))
-    return content if isinstance(content, list) else [content]
+    content = read_json(file)
+    entries = content if isinstance(content, list) else [content]
+    for entry in entries:
+        known = entry if isinstance(entry, dict) else {}
+        texts = all(isinstance(known.get(name), str) for name in ("python", "platform", "cpu"))
+        if not texts or not isinstance(known.get("packages"), dict) or "cores" not in known:
+            raise InputError(f"{file} is damaged: it should have versions and machines. Remove it to go on without it.")
+    return entries

@@ -167,10 +167,10 @@ def how_parts(experiments: Sequence[Experiment], runs: Mapping[str, Any], came: 
             run = runs.get(f"{experiment.key}/{learner.name}")
             if run is not None:
                 asked = run.request
-                training = "".join(f", {k} = {v} while training" for k, v in asked["training"].items())
-                numbers = ", ".join(f"{k} = {_short(v)}" for k, v in asked["settings"].items())
+                training = "".join(f", {k} = {v} while training" for k, v in asked.training.items())
+                numbers = ", ".join(f"{k} = {_short(v)}" for k, v in asked.settings.items())
                 rows.append(
-                    f"<dt>{escape(learner.name)}: {asked['steps']:,} steps{escape(training)}</dt>"
+                    f"<dt>{escape(learner.name)}: {asked.steps:,} steps{escape(training)}</dt>"
                     f'<dd class="hyper">{escape(numbers)}</dd>'
                 )
         if rows:
@@ -239,13 +239,14 @@ def _table(study: Study, setting: Setting) -> list[str]:
     welfare = named_welfare(f"ggf:{study.ratios[0]}", len(setting.objectives))
     table = outcomes_table(outcomes_of(setting), setting.objectives, welfare, prices=True)
     return [
+        *map(paragraph, setting.doubts),
         "<details><summary>The numbers</summary>"
         + paragraph(
             f"welfare: GGF score with weights 1/{study.ratios[0]}^i. ±: 95 % interval of the mean over seeds "
             "(Student's t). Price of fairness: what is lost of the largest average."
         )
         + as_html(table)
-        + "</details>"
+        + "</details>",
     ]
 
 

@@ -12,6 +12,8 @@ from jaxtyping import Float
 from rich import box
 from rich.table import Table
 
+from evenhand.errors import escaped
+
 NOTHING = "–"
 
 
@@ -25,7 +27,7 @@ def as_json(record: dict[str, Any]) -> str:
             return [known(item) for item in value]
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    return json.dumps(known(record), allow_nan=False, ensure_ascii=False, indent=2)
+    return escaped(json.dumps(known(record), allow_nan=False, ensure_ascii=False, indent=2))
 
 
 def plain_table(gap: int = 1) -> Table:

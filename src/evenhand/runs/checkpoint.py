@@ -24,6 +24,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from evenhand.disk import memory, read_bytes
 from evenhand.errors import InputError
 
 # JAX is imported where it is used: asking how far a run has come should not take the second that importing it takes.
@@ -107,19 +108,24 @@ def put_checkpoint(path: Path, files: Mapping[str, bytes], keep: int = 2) -> Pat
     return path
 
 
-def load_newest(folder: str | os.PathLike[str], like: Any, say: Say | None = None) -> Checkpoint | None:
+def load_newest(
+    folder: str | os.PathLike[str], like: Any, say: Say | None = None, part: bool = False
+) -> Checkpoint | None:
     """The newest checkpoint that is whole, or None if there is none.
 
     like: a pytree of the structure that was saved. Its leaves (arrays, numbers, typed keys, or what `jax.eval_shape`
         gives) say which names, shapes and dtypes are expected, and what kind of leaf to give back. A checkpoint that
         is whole but differs raises an `InputError`.
     say: told about checkpoints that had to be passed over; without it a warning is given.
+    part: whether `like` may leave out some of what was saved.
     """
     expected = _leaves(like)
     newest = _newest_whole(Path(folder), say or _warn)
     if newest is None:
         return None
     record, content, state = newest
+    if part:
+        content = content | {"leaves": {name: kind for name, kind in content["leaves"].items() if name in expected}}
     return Checkpoint(record.step, _restore(record, content, state, like, expected), record.extra, record.path)
 
 
@@ -219,9 +225,19 @@ def _restore(record: Record, content: dict[str, Any], state: bytes, like: Any, e
         more = f" (and {len(differences) - 1} more differ)" if len(differences) > 1 else ""
         raise InputError(f"checkpoint {record.path.name} does not fit: {differences[0]}{more}.")
     leaves = []
-    arrays = safetensors.numpy.load(state)
+    try:
+        arrays = safetensors.numpy.load(state)
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"checkpoint {record.path.name} is damaged: {error}.") from None
     for name, leaf in expected.items():
-        restored = _restored(name, leaf, arrays[name], content["keys"].get(name))
+        if name not in arrays:
+            raise InputError(f"checkpoint {record.path.name} is damaged: it has no numbers for {name or 'the tree'}.")
+        try:
+            restored = _restored(name, leaf, arrays[name], content["keys"].get(name))
+        except InputError:
+            raise
+        except (ValueError, TypeError) as error:
+            raise InputError(f"{name or 'the tree'} of checkpoint {record.path.name} is damaged: {error}.") from None
         if _described(name, restored) != wanted[name]:
             raise InputError(
                 f"{name or 'the tree'} of checkpoint {record.path.name} became {_described(name, restored)} "
@@ -293,9 +309,11 @@ def _step_of(path: Path) -> int:
 
 def _verified(path: Path) -> tuple[Record, dict[str, Any], bytes]:
     """Both files of a checkpoint, if they are what was written."""
+    if path.is_symlink():
+        raise _Damaged("it is a link")
     content = _read_meta(path)
-    state = _read(path / _STATE)
     size, checksum = content["state"]["size"], content["state"]["sha256"]
+    state = _read(path / _STATE, memory())
     if len(state) != size:
         raise _Damaged(f"{_STATE} has {len(state)} bytes, not {size}")
     if hashlib.sha256(state).hexdigest() != checksum:
@@ -307,10 +325,13 @@ def _read_meta(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(_read(path / _META))
         checksum = content.pop("sha256")
+        right = checksum == _checksum(content)
     except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
         raise _Damaged(f"{_META} cannot be read") from None
-    if checksum != _checksum(content):
+    if not right:
         raise _Damaged(f"the checksum of {_META} is wrong")
+    if not _is_meta(content):  # whoever wrote it can compute a checksum, too
+        raise _Damaged(f"{_META} is none of a checkpoint")
     if content["schema"] > SCHEMA:
         raise InputError(f"checkpoint {path.name} was written by a newer version of evenhand: update evenhand.")
     if _step_of(path) != content["step"]:
@@ -318,9 +339,22 @@ def _read_meta(path: Path) -> dict[str, Any]:
     return content
 
 
-def _read(path: Path) -> bytes:
+def _is_meta(content: dict[str, Any]) -> bool:
+    """Whether all entries are there and of the right kind."""
+    kinds = {"schema": int, "step": int, "state": dict, "leaves": dict, "keys": dict, "extra": dict}
+    if not all(type(content.get(name)) is kind for name, kind in kinds.items()):
+        return False
+    state, texts = content["state"], [*content["leaves"].values(), *content["keys"].values()]
+    return type(state.get("size")) is int and state["size"] >= 0 and all(isinstance(text, str) for text in texts)
+
+
+def _read(path: Path, most: int | None = None) -> bytes:
     try:
-        return path.read_bytes()
+        if path.is_symlink():
+            raise _Damaged(f"{path.name} is a link")
+        return read_bytes(path) if most is None else read_bytes(path, most)
+    except InputError as error:
+        raise _Damaged(str(error).replace(str(path), path.name).removesuffix(".")) from None
     except OSError as error:
         if error.errno not in _UNREADABLE:  # such as no permission: the checkpoint may be as good as ever
             raise

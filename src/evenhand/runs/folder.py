@@ -15,25 +15,30 @@ RUN/
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import platform
 import re
 import shlex
 import socket
+import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evenhand.errors import InputError
+from evenhand.disk import read_json
+from evenhand.errors import InputError, visible
 from evenhand.runs.checkpoint import DiskFull, Say, as_json, make_folder, newest_record, write_atomically
+from evenhand.runs.request import Request, whole
 
 SCHEMA = 1
 """The version of the layout; a folder of a later one is refused."""
+
+MOST_ASKED = 2**24
+"""Bytes of run.json."""
 
 _REQUEST, _LOCK = "run.json", "lock"
 _MAY_BE_THERE = {_LOCK, f".{_REQUEST}.writing"}  # what a creation that was interrupted leaves
@@ -63,32 +68,25 @@ class RunFolder:
     echo: Say | None
     """Told, besides the log, what `say` says."""
 
-    def __init__(self, path: Path, request: dict[str, Any], echo: Say | None = None) -> None:
+    request: Request
+    """What was asked, as it stands in run.json."""
+
+    def __init__(self, path: Path, request: Request, echo: Say | None = None) -> None:
         self.path = path
-        self._request = request
+        self.request = request
         self.echo = echo
 
     @staticmethod
-    def create(path: str | os.PathLike[str], request: Mapping[str, Any], echo: Say | None = None) -> RunFolder:
-        """Start a run in a folder that does not exist or is empty.
-
-        request: what is asked, as JSON can hold it, with at least "steps" and "seeds" (whole numbers).
-        """
+    def create(path: str | os.PathLike[str], request: Request, echo: Say | None = None) -> RunFolder:
+        """Start a run in a folder that does not exist or is empty."""
         path = _as_path(path)
-        if "schema" in request:
-            raise InputError('a request cannot have an entry "schema": that is the version of the run folder.')
-        try:
-            data = as_json({"schema": SCHEMA, **request})
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InputError(f"a run can only ask for what JSON can hold: {error}.") from None
-        checked = _check_request(json.loads(data), path)
         _refuse_taken(path)
         try:
             make_folder(path)
-            run = RunFolder(path, checked, echo)
+            run = RunFolder(path, request, echo)
             with run.locked():
                 _refuse_taken(path)  # another process may have been quicker
-                write_atomically(path / _REQUEST, data)
+                write_atomically(path / _REQUEST, as_json({"schema": SCHEMA, **request.to_json()}))
         except DiskFull:
             raise
         except OSError as error:
@@ -103,29 +101,22 @@ class RunFolder:
             what = "is a file, not a run folder" if path.exists() else "does not exist"
             raise InputError(f"{path} {what}{_suggestion(path)}")
         try:
-            content = json.loads((path / _REQUEST).read_bytes())
+            content = read_json(inside(path, _REQUEST), MOST_ASKED)
         except FileNotFoundError:
             raise InputError(f"{path} is not a run: it has no {_REQUEST}{_suggestion(path)}") from None
         except OSError as error:
             raise InputError(f"{path / _REQUEST} cannot be read: {_reason(error)}.") from error
-        except (ValueError, RecursionError):
-            raise InputError(f"{path / _REQUEST} is damaged: it is not JSON.") from None
-        return RunFolder(path, _check_request(content, path), echo)
-
-    @property
-    def request(self) -> dict[str, Any]:
-        """What was asked, as it stands in run.json; a copy."""
-        return json.loads(json.dumps(self._request))
+        return RunFolder(path, _request_in(content, path), echo)
 
     @property
     def steps(self) -> int:
         """The steps asked for each seed."""
-        return int(self._request["steps"])
+        return self.request.steps
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """The seeds asked."""
-        return tuple(self._request["seeds"])
+        return self.request.seeds
 
     def seed_folder(self, seed: int) -> Path:
         """Where a seed's checkpoints and metrics lie; made if need be."""
@@ -137,20 +128,23 @@ class RunFolder:
         """The folder for `save_checkpoint` and `load_newest`."""
         return self._inside(f"seed-{self._known(seed)}", "checkpoints")
 
+    def metrics(self, seed: int) -> Path:
+        """The table of a seed's metrics."""
+        return self._inside(f"seed-{self._known(seed)}", "metrics.parquet")
+
     def evaluation(self, name: str) -> Path:
-        """The file of an evaluation, `evaluations/NAME.json`; the folder is made if need be."""
-        file = self._inside("evaluations", f"{safe_name(name)}.json")
-        make_folder(file.parent)
-        return file
+        """The file of an evaluation, `evaluations/NAME.json`."""
+        return self._inside("evaluations", f"{safe_name(name)}.json")
 
     def write_json(self, path: Path, value: Any) -> None:
         """Write a JSON file of this run so that either the old or the new content is there, whole."""
-        inside = self._inside(os.path.relpath(path, self.path))
+        file = self._inside(os.path.relpath(path, self.path))
         try:
             data = as_json(value)
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(f"{path.name} can only hold what JSON can: {error}.") from None
-        write_atomically(inside, data)
+        make_folder(file.parent)
+        write_atomically(file, data)
 
     def progress(self, seed: int) -> Progress:
         """How far a seed has come, by its newest whole checkpoint."""
@@ -169,19 +163,23 @@ class RunFolder:
         """Tell whoever listens, and put it into log.txt; a log that cannot be written never stops a run."""
         if self.echo:
             self.echo(message)
-        line = f"{_now()} {' '.join(message.split())}\n"
-        with suppress(OSError), self._inside("log.txt").open("a", encoding="utf-8", errors="replace") as log:
-            log.write(line)
+        line = f"{_now()} {visible(' '.join(message.split()))}\n"
+        with suppress(OSError):
+            # Not waiting for a reader, should somebody have put a pipe in its place.
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
+            descriptor = os.open(self._inside("log.txt"), flags, 0o666)
+            with open(descriptor, "a", encoding="utf-8", errors="replace") as log:
+                log.write(line)
 
     def record_versions(self) -> None:
         """Add the versions in use and the machine to versions.json; to be called at each start and resume."""
         file = self._inside("versions.json")
         try:
-            so_far = json.loads(file.read_bytes())
+            so_far = read_json(file)
             entries = so_far if isinstance(so_far, list) else [so_far]
         except FileNotFoundError:
             entries = []
-        except (ValueError, RecursionError):
+        except InputError:
             self.say("versions.json is damaged; it is begun anew.")
             entries = []
         self.write_json(file, [*entries, versions()])
@@ -192,37 +190,8 @@ class RunFolder:
 
         The system lets go if this process dies.
         """
-        import fcntl  # not on Windows, where reading a run should still work
-
-        lock = (self.path if seed is None else self.seed_folder(seed)) / _LOCK
-        try:
-            # Never through a link, and never handed on to programs that this process starts.
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise InputError(f"{lock} cannot be opened: {_reason(error)}.") from error
-        try:
-            deadline = time.monotonic() + patience
-            while True:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() < deadline:
-                        time.sleep(0.05)
-                        continue
-                    holder = os.pread(descriptor, 1000, 0).decode(errors="replace").strip() or "another process"
-                    raise InputError(
-                        f"{self.path} is being trained by {holder}: wait for it to end, or stop it first."
-                    ) from None
-                except OSError as error:
-                    raise InputError(f"{lock} cannot be locked: {_reason(error)}.") from error
-            _overwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n")
-            try:
-                yield
-            finally:
-                _overwrite(descriptor, "")
-        finally:
-            os.close(descriptor)
+        with locked(self.path if seed is None else self.seed_folder(seed), self.path, patience):
+            yield
 
     def _known(self, seed: int) -> int:
         if seed not in self.seeds:
@@ -230,11 +199,57 @@ class RunFolder:
         return seed
 
     def _inside(self, *names: str) -> Path:
-        """A path in this folder; neither ".." nor links may lead out of it."""
-        path = self.path.joinpath(*names)
-        if not path.resolve().is_relative_to(self.path.resolve()):
-            raise InputError(f"{path} leads out of the run folder.")
-        return path
+        return inside(self.path, *names)
+
+
+def inside(folder: Path, *names: str) -> Path:
+    """A path in a run folder; neither ".." nor links may lead out of it."""
+    path = folder.joinpath(*names)
+    try:
+        within = path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # links in a circle
+        within = False
+    if not within:
+        raise InputError(f"{path} leads out of the run folder.")
+    return path
+
+
+@contextmanager
+def locked(folder: Path, called: Path | None = None, patience: float | int = 0.0) -> Iterator[None]:
+    """Hold a folder; a second process that tries to is refused, after `patience` seconds. called: what to call it."""
+    import fcntl  # not on Windows, where reading a run should still work
+
+    lock = folder / _LOCK
+    try:
+        # Never through a link, and never handed on to programs that this process starts.
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise InputError(f"{lock} cannot be opened: {_reason(error)}.") from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InputError(f"{lock} is not a regular file: remove it.")
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() < deadline:
+                    time.sleep(0.05)
+                    continue
+                holder = os.pread(descriptor, 1000, 0).decode(errors="replace").strip() or "another process"
+                raise InputError(
+                    f"{called or folder} is being trained by {holder}: wait for it to end, or stop it first."
+                ) from None
+            except OSError as error:
+                raise InputError(f"{lock} cannot be locked: {_reason(error)}.") from error
+        _overwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n")
+        try:
+            yield
+        finally:
+            _overwrite(descriptor, "")
+    finally:
+        os.close(descriptor)
 
 
 def new_run_path(
@@ -254,28 +269,20 @@ def safe_name(text: str) -> str:
     return re.sub(r"(?:[^A-Za-z0-9._]|\.{2,})+", "-", text).strip("-.")[:60] or "unnamed"
 
 
-def _check_request(content: Any, path: Path) -> dict[str, Any]:
-    """What was asked, without the version of the layout; refuses what cannot be resumed."""
+def _request_in(content: Any, path: Path) -> Request:
+    """What was asked, without the version of the layout."""
     schema: Any = content.get("schema") if isinstance(content, dict) else None
-    if not _is_whole(schema, 1):
+    if not whole(schema, 1):
         raise InputError(f"{path} is not a run: its {_REQUEST} has no schema version.")
     if schema > SCHEMA:
         raise InputError(
             f"{path} was made by a newer version of evenhand (run folder version {schema}, "
             f"this one reads up to {SCHEMA}): update evenhand."
         )
-    steps, seeds = content.get("steps"), content.get("seeds")
-    if not _is_whole(steps, 1):
-        raise InputError(f'the "steps" of a run must be a whole number of at least 1, not {steps!r}.')
-    if not isinstance(seeds, list) or not seeds or not all(_is_whole(seed, 0) for seed in seeds):
-        raise InputError(f'the "seeds" of a run must be a list of whole numbers of at least 0, not {seeds!r}.')
-    if len(set(seeds)) < len(seeds):
-        raise InputError(f'the "seeds" of a run must differ, but {seeds} has one twice.')
-    return {name: value for name, value in content.items() if name != "schema"}
-
-
-def _is_whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63
+    try:
+        return Request.from_json({name: value for name, value in content.items() if name != "schema"})
+    except InputError as error:
+        raise InputError(f"{path / _REQUEST} is damaged: {error}") from None
 
 
 def _refuse_taken(path: Path) -> None:

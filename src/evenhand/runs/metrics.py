@@ -16,11 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from evenhand.disk import read_bytes
 from evenhand.errors import InputError
 from evenhand.runs.checkpoint import Say, write_atomically
 
 # Polars and tensorboardX are imported where they are used: whoever never trains need not wait for them.
 
+MOST_ROWS = 10_000_000
+"""Of one seed; a few bytes can stand for more than any memory holds."""
 _LIVE_INTERVAL = 5.0
 """Seconds between two moments at which live curves are forced to the disk."""
 
@@ -112,26 +115,42 @@ class Metrics:
         return {"step": pl.Int64} | dict.fromkeys(self.columns, pl.Float64)
 
     def _read(self, step: int) -> list[tuple[int | float | None, ...]]:
-        import polars as pl
-
         try:
-            # From memory: a file that is mapped while it is replaced would be another way to fail.
-            table = pl.read_parquet(io.BytesIO(self.path.read_bytes()))
-            steps = table["step"].to_list() if list(table.schema.items()) == list(self._schema().items()) else None
+            table = read_table(self.path)
         except FileNotFoundError:
             return self._lost("is missing", step)
-        except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            return self._lost(f"is damaged ({type(error).__name__})", step)
-        if steps is None:
+        except (OSError, InputError) as error:
+            return self._lost(f"is damaged ({error})", step)
+        if list(table.schema.items()) != list(self._schema().items()):
             return self._lost("has other columns than this run", step)
-        if None in steps or any(later <= earlier for earlier, later in pairwise(steps)):
-            return self._lost("is damaged (its steps are out of order)", step)
         return table.rows()
 
     def _lost(self, why: str, step: int) -> list[tuple[int | float | None, ...]]:
         if step > 0:
             self._say(f"{self.path.name} {why}: the curves of the first {step} steps are lost, the training is not.")
         return []
+
+
+def read_table(path: Path) -> Any:
+    """A table of metrics, as Polars has it: "step" and columns of numbers; refused is what no run has written."""
+    import polars as pl
+
+    try:
+        # From memory: a file that is mapped while it is replaced would be another way to fail.
+        table = pl.read_parquet(io.BytesIO(read_bytes(path)), n_rows=MOST_ROWS + 1)
+    except (OSError, InputError):
+        raise
+    except (Exception, pl.exceptions.PanicException) as error:  # a damaged file may fail anywhere inside Polars
+        raise InputError(f"{path} is damaged: it is no Parquet table ({type(error).__name__}).") from None
+    kinds = dict(table.schema)
+    if kinds.pop("step", None) != pl.Int64 or any(kind != pl.Float64 for kind in kinds.values()):
+        raise InputError(f"{path} is damaged: it should have a column of steps, and numbers beside them.")
+    steps = table["step"].to_list()
+    if len(steps) > MOST_ROWS:
+        raise InputError(f"{path} is damaged: it has more than {MOST_ROWS:,} rows.")
+    if None in steps or any(later <= earlier for earlier, later in pairwise(steps)):
+        raise InputError(f"{path} is damaged: its steps are out of order.")
+    return table
 
 
 def spread(name: str, entries: Sequence[str], vector: Iterable[Any]) -> dict[str, float]:

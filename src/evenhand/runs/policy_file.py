@@ -4,47 +4,104 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
-from jaxtyping import Float32
+from jaxtyping import Float32, Shaped
 
 from evenhand.agents.normalise import LIMIT, Running
 from evenhand.envs.host import HostEnv
+from evenhand.errors import InputError
+from evenhand.loops import Task
 from evenhand.runs.checkpoint import write_atomically
-from evenhand.types import Box
+from evenhand.types import Actions, Box, Discrete
 from evenhand.welfare import GGF, Leximin
-
-if TYPE_CHECKING:
-    from evenhand.judge import Policy
 
 VERSION = 1
 
 
-def export_policy(policy: Policy, path: str | os.PathLike[str], about: Mapping[str, Any] | None = None) -> Path:
+@dataclass(frozen=True)
+class Spaces:
+    """What acting needs to know of an environment; kept in checkpoints, so that a policy can be read without it."""
+
+    observation_size: int
+    actions: Actions
+    table: Shaped[np.ndarray, "n ..."] | None
+    """The environment's own action for each number; None where actions are a box."""
+
+    @staticmethod
+    def of(env: Any) -> Spaces:
+        """Those of an environment, as `evenhand.envs.resolve` gives it."""
+        space = env.action_space
+        table = None if isinstance(space, Box) else np.arange(space.n)
+        if table is not None and isinstance(env, HostEnv):
+            table = np.array(env.act(table))
+        return Spaces(env.observation_space.n, space, table)
+
+    def record(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        if isinstance(self.actions, Box):
+            actions = {"low": self.actions.low.tolist(), "high": self.actions.high.tolist()}
+        else:
+            assert self.table is not None
+            actions = {"table": self.table.tolist()}
+        return {"observations": self.observation_size, "actions": actions}
+
+    @staticmethod
+    def from_record(record: Any) -> Spaces:
+        """What `record` made; the error says what it cannot be."""
+        try:
+            size, actions = record["observations"], record["actions"]
+            names = ("low", "high") if "low" in actions else ("table",)
+            low, high, table = (np.array(actions[name] if name in names else []) for name in ("low", "high", "table"))
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise InputError("its spaces are damaged.") from None
+        if not isinstance(size, int) or not 1 <= size < 2**31:
+            raise InputError(f"its observations should be of some number of entries, not {size!r:.40}.")
+        if "table" in names:
+            if not table.ndim or not table.size or table.dtype.kind not in "iu":
+                raise InputError("its actions should be a table of whole numbers.")
+            return Spaces(size, Discrete(len(table)), table)
+        if any(bound.ndim != 1 or not bound.size or bound.dtype.kind not in "iuf" for bound in (low, high)):
+            raise InputError("the bounds of its actions should be numbers.")
+        if low.shape != high.shape or not np.isfinite([low, high]).all():
+            raise InputError("the bounds of its actions should be finite, and as many on both sides.")
+        return Spaces(size, Box(low.astype(np.float32), high.astype(np.float32)), None)
+
+
+def export_policy(
+    task: Task,
+    agent: Any,
+    spaces: Spaces,
+    objectives: Sequence[str],
+    name: str,
+    path: str | os.PathLike[str],
+    about: Mapping[str, Any] | None = None,
+) -> Path:
     """Write what acting needs into one file; the same policy gives the same bytes.
 
-    about: facts for people, such as the name of the environment.
+    agent: what was learnt, or the part of it that acting needs. about: facts for people, such as the name of the
+        environment.
     """
-    task = policy.task
     greedy = task.algorithm == "dqn"
     facts = {
         **(about or {}),
         "version": VERSION,
-        "name": policy.name,
+        "name": name,
         "algorithm": task.algorithm,
         "welfare": task.welfare.name,
-        "objectives": list(policy.env.objectives),
+        "objectives": list(objectives),
         "activations": [task.config.activation] * len(task.config.hidden)
         + [task.config.output_activation if greedy else "linear"],
         "greedy": greedy,
     }
-    network, scales = policy.agent.network if greedy else policy.agent.averaged.actor, policy.agent.scales
-    tensors = {f"layer.{k}.{name}": part for k, layer in enumerate(network) for name, part in layer._asdict().items()}
-    tensors |= _normalisation(scales.observations, task.observation_size) | _actions(policy)
+    network, scales = agent.network if greedy else agent.averaged.actor, agent.scales
+    tensors = {f"layer.{k}.{part}": value for k, layer in enumerate(network) for part, value in layer._asdict().items()}
+    tensors |= _normalisation(scales.observations, task.observation_size) | _actions(agent, spaces)
     if greedy and isinstance(task.problem.welfare, GGF | Leximin):
         worst_first = np.arange(task.problem.D)
         tensors["welfare.weights"] = task.problem.welfare.gradient(worst_first)
@@ -66,11 +123,9 @@ def _normalisation(seen: Running | None, n: int) -> dict[str, Float32[np.ndarray
     return {f"observation.{name}": value.astype(np.float32) for name, value in named.items()}
 
 
-def _actions(policy: Policy) -> dict[str, Any]:
+def _actions(agent: Any, spaces: Spaces) -> dict[str, Any]:
     """The environment's own actions: a row for each of them, or the bounds of a box and the policy's deviation."""
-    space, env = policy.task.actions, policy.env
-    if isinstance(space, Box):
-        std = np.exp(np.asarray(policy.agent.averaged.log_std))
-        return {"action.low": space.low, "action.high": space.high, "action.std": std}
-    numbers = np.arange(space.n)
-    return {"action.table": env.act(numbers) if isinstance(env, HostEnv) else numbers}
+    if isinstance(spaces.actions, Box):
+        std = np.exp(np.asarray(agent.averaged.log_std))
+        return {"action.low": spaces.actions.low, "action.high": spaces.actions.high, "action.std": std}
+    return {"action.table": spaces.table}

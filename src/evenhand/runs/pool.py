@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import multiprocessing
 import os
 import signal
-import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from evenhand import children
 from evenhand.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,6 +30,19 @@ Perform = Callable[[Any, Report, Stop], None]
 ONE_THREAD = "PJRT_NPROC"
 """Says how many threads JAX starts. With one, small programs run up to twice as fast, for nothing is handed over; and
 results never depend on the number of cores."""
+CLOSING = 30.0
+"""Seconds that a process which is done has to close its environments."""
+
+
+class Problem(NamedTuple):
+    """Why a task could not be done."""
+
+    said: str
+    """In words."""
+    full: str = ""
+    """Where in evenhand and in the environment it came from, if that is known."""
+    of_environment: bool = False
+    """Whether it is the environment that failed."""
 
 
 def in_this_process(
@@ -37,6 +51,7 @@ def in_this_process(
     """One seed after another; Ctrl-C stops at a checkpoint. start: see `evenhand.envs.vector.VectorEnv`."""
     from evenhand.runs.training import deferred_interrupt
 
+    importlib.import_module("polars")  # takes hold of Ctrl-C when it is imported, and must not take it from us
     with one_thread(), deferred_interrupt() as stop:
         prepare_jax()
         loop = loop_of(run, start)
@@ -50,22 +65,29 @@ def in_this_process(
 
 def in_processes(run: Run, seeds: list[int], jobs: int, checkpoint_seconds: float, report: Report) -> None:
     """`jobs` seeds at a time, each process taking the next seed when it is done with one."""
-    failures, stopped = spread_out(_trainer, (str(run.path), checkpoint_seconds), seeds, jobs, report, run.folder.say)
+    # What this process could load, those that it starts may load too.
+    argument = (str(run.path), run.named, run.module, checkpoint_seconds, run.step_timeout)
+    failures, stopped = spread_out(_trainer, argument, seeds, jobs, report, run.folder.say, environments=[run.named])
     if failures:
-        seed, why = failures[0]
+        seed, problem = failures[0]
         others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-        raise InputError(f"seed {seed} could not be trained{others}: {why}")
+        said = f"seed {seed} could not be trained{others}: {problem.said}"
+        if problem.of_environment:
+            from evenhand.envs.stepping import EnvironmentFailed
+
+            raise EnvironmentFailed(said, problem.full)
+        raise InputError(said)
     if stopped and not all(run.complete(seed) for seed in seeds):
         raise KeyboardInterrupt
 
 
-def _trainer(argument: tuple[str, float], say: Say) -> Perform:
+def _trainer(argument: tuple[str, str | None, str | None, float, float | int | None], say: Say) -> Perform:
     """What trains seeds of one run, in a process of its own."""
     from evenhand.runs.folder import RunFolder
     from evenhand.runs.training import Run
 
-    path, checkpoint_seconds = argument
-    run = Run(RunFolder.open(path))
+    path, named, module, checkpoint_seconds, step_timeout = argument
+    run = Run(RunFolder.open(path), named, module=module, step_timeout=step_timeout)
     run.folder.say = say  # type: ignore[method-assign,assignment]  # the parent logs it
     loop = loop_of(run)
 
@@ -83,12 +105,14 @@ def spread_out(
     report: Report,
     say: Say,
     kind: Callable[[Task], Any] = lambda task: None,
-) -> tuple[list[tuple[Task, str]], bool]:
+    environments: Iterable[str | None] = (),
+) -> tuple[list[tuple[Task, Problem]], bool]:
     """Perform tasks in `jobs` spawned processes; those that failed and why, and whether Ctrl-C was pressed.
 
     setup: a function of a module, called once in each process with `argument` and a function for messages; what it
         gives performs one task after another.
     kind: a process goes on with tasks of one kind while there are any, since what was compiled for one serves all.
+    environments: names of those that are needed; the processes know as much of them as this one.
     """
     from evenhand.runs.training import deferred_interrupt
 
@@ -98,14 +122,20 @@ def spread_out(
     connections: dict[Connection, Any] = {}
     busy: dict[Connection, Task] = {}
     kinds: dict[Connection, Any] = {}
+    registered = _registered(environments)
+
+    def begin() -> None:
+        ours, theirs = context.Pipe()
+        sent = registered if not children.needs_main(registered) else ()  # else running the main program registers them
+        process = context.Process(target=_work, args=(setup, argument, theirs, halt, sent), daemon=False)
+        children.start(process, registered)
+        theirs.close()
+        connections[ours] = process
+
     with one_thread(), deferred_interrupt() as stop:
-        for _ in range(min(jobs, len(waiting))):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(setup, argument, theirs, halt), daemon=False)
-            process.start()
-            theirs.close()
-            connections[ours] = process
         try:
+            for _ in range(min(jobs, len(waiting))):
+                begin()
             while connections:
                 if stop() and not halt.is_set():
                     halt.set()
@@ -116,18 +146,23 @@ def spread_out(
                             others = [kinds[other] for other in busy]
                             task = waiting.pop(_next(list(map(kind, waiting)), kinds.get(connection), others))
                             busy[connection], kinds[connection] = task, kind(task)
-                            connection.send(task)
+                            with contextlib.suppress(OSError):  # it has died, which the next answer will say
+                                connection.send(task)
                         else:
                             connection.close()
-                            connections.pop(connection).join()
+                            children.end(connections.pop(connection), CLOSING)
                 for ready in wait(list(busy), timeout=0.2):
                     assert isinstance(ready, Connection)
                     try:
                         what, content = ready.recv()
-                    except EOFError:
-                        process = connections.pop(ready)
-                        process.join()
-                        failures.append((busy.pop(ready), f"its process ended with code {process.exitcode}"))
+                    except (EOFError, OSError):
+                        ready.close()
+                        code = _code(connections.pop(ready))
+                        failures.append((busy.pop(ready), Problem(f"its process ended ({children.manner(code)}).")))
+                        if code == children.UNGUARDED:
+                            raise InputError(f"{children.GUARD}.") from None
+                        if waiting:
+                            begin()
                         continue
                     if what == "report":
                         report(content)
@@ -141,8 +176,22 @@ def spread_out(
             for connection, process in connections.items():
                 connection.close()
                 process.terminate()
-                process.join()
+            for process in connections.values():
+                children.end(process, children.HURRY)
     return failures, stop()
+
+
+def _code(process: Any) -> int | None:
+    process.join()
+    return process.exitcode
+
+
+def _registered(names: Iterable[str | None]) -> tuple[Any, ...]:
+    """The entries in Gymnasium's registry that another process may not find there."""
+    import gymnasium
+
+    wanted = {name.rpartition(":")[2] for name in names if name is not None}
+    return tuple(spec for name, spec in gymnasium.registry.items() if name in wanted)
 
 
 def _next(waiting: Sequence[Any], last: Any, others: Sequence[Any]) -> int:
@@ -152,10 +201,16 @@ def _next(waiting: Sequence[Any], last: Any, others: Sequence[Any]) -> int:
     return next((i for i, kind in enumerate(waiting) if kind not in others), 0)
 
 
-def _work(setup: Callable[[Any, Say], Perform], argument: Any, connection: Connection, halt: Any) -> None:
+def _work(
+    setup: Callable[[Any, Say], Perform], argument: Any, connection: Connection, halt: Any, registered: tuple[Any, ...]
+) -> None:
     """A process that performs the tasks it is told to."""
+    import gymnasium
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    children.leave_with_parent(0.0)  # it must not go on beside those that take its parent's place
+    for spec in registered:
+        gymnasium.registry.setdefault(spec.id, spec)
 
     def tell(content: dict[str, Any]) -> None:
         connection.send(("report", content))
@@ -163,40 +218,41 @@ def _work(setup: Callable[[Any, Say], Perform], argument: Any, connection: Conne
     def say(message: str) -> None:
         connection.send(("say", message))
 
-    try:
-        prepare_jax()
-        perform = setup(argument, say)
-        while True:
+    perform: Perform | None = None
+
+    def prepared(task: Any, report: Report, stop: Stop) -> None:
+        nonlocal perform
+        if perform is None:
+            prepare_jax()
+            perform = setup(argument, say)
+        perform(task, report, stop)
+
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:  # until there is nothing left to do, or nobody left to do it for
             task = connection.recv()
-            connection.send(("done", problem_with(perform, task, tell, halt.is_set)))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # nothing left to do, or nobody left to do it for
+            connection.send(("done", problem_with(prepared, task, tell, halt.is_set)))
 
 
-def problem_with(perform: Perform, task: Any, report: Report, stop: Stop) -> str | None:
-    """Perform a task; what went wrong, in words, or None."""
+def problem_with(perform: Perform, task: Any, report: Report, stop: Stop) -> Problem | None:
+    """Perform a task; what went wrong, or None."""
+    from evenhand.envs.stepping import EnvironmentFailed
+
     try:
         perform(task, report, stop)
+    except EnvironmentFailed as error:
+        return Problem(str(error), error.full, of_environment=True)
     except (InputError, OSError) as error:
-        return str(error)
+        return Problem(str(error), traceback.format_exc())
     except Exception:
-        return traceback.format_exc()
+        return Problem(traceback.format_exc())
     return None
-
-
-def _end_with_parent() -> None:
-    """A parent that was killed cannot say so: what it started must not go on beside those that take its place."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
 
 
 def loop_of(run: Run, start: Start | None = None) -> Any:
     """What trains its seeds; the same for all of them."""
     from evenhand.loops import loop_for
 
-    return loop_for(run.training_env, run.task, run.request["workers"], run.folder.say, start)
+    return loop_for(run.training_env, run.task, run.request.workers, run.folder.say, start, run.step_timeout)
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ import numpy as np
 from evenhand.envs.stepping import RESET, Conversions, Layout, Seeds, Stepper, sendable
 from evenhand.errors import InputError
 from evenhand.runs.checkpoint import make_folder, put_checkpoint, write_atomically
-from evenhand.runs.pool import ONE_THREAD, Perform, Report, Say, cores, prepare_jax, problem_with
+from evenhand.runs.pool import ONE_THREAD, Perform, Problem, Report, Say, cores, prepare_jax, problem_with
 from evenhand.runs.study import Cell, worker
 from evenhand.runs.training import CHECKPOINT_SECONDS, deferred_interrupt
 
@@ -162,13 +162,15 @@ class OnRay:
         """How many cells can be done at a time."""
         return cpus()
 
-    def map(self, cells: Sequence[Cell], root: Path, report: Report, say: Say) -> tuple[list[tuple[Cell, str]], bool]:
+    def map(
+        self, cells: Sequence[Cell], root: Path, report: Report, say: Say
+    ) -> tuple[list[tuple[Cell, Problem]], bool]:
         """Do the cells; which of them where and in which order is Ray's to decide, and so is what to do again."""
         ray = _ray()
         here = _on(ray, ray.get_runtime_context().get_node_id())
         keeper = ray.remote(Keeper).options(num_cpus=0, scheduling_strategy=here).remote(str(root.absolute()))
         task = ray.remote(do_cell).options(num_cpus=1, max_retries=RETRIES)
-        failures: list[tuple[Cell, str]] = []
+        failures: list[tuple[Cell, Problem]] = []
         try:
             with deferred_interrupt() as stop:
                 going = {task.remote(i, cell, keeper, self.checkpoint_seconds): cell for i, cell in enumerate(cells)}
@@ -187,11 +189,11 @@ class OnRay:
         return failures, stop()
 
 
-def _outcome(ray: Any, done: Any) -> str | None:
+def _outcome(ray: Any, done: Any) -> Problem | None:
     try:
         return ray.get(done)
     except ray.exceptions.RayError as error:
-        return f"it was lost with its process or machine {RETRIES + 1} times, or could not be begun: {error}"
+        return Problem(f"it was lost with its process or machine {RETRIES + 1} times, or could not be begun: {error}")
 
 
 class Keeper:
@@ -230,8 +232,8 @@ class Keeper:
         return heard
 
 
-def do_cell(number: int, cell: Cell, keeper: Any, checkpoint_seconds: float) -> str | None:
-    """Do a cell on the machine where Ray has put it; what went wrong, in words, or None."""
+def do_cell(number: int, cell: Cell, keeper: Any, checkpoint_seconds: float) -> Problem | None:
+    """Do a cell on the machine where Ray has put it; what went wrong, or None."""
     folder, perform = _prepared(keeper, checkpoint_seconds)
     root = Path(folder.name)
     begun = _asked(keeper.begin.remote(number, cell))
@@ -289,7 +291,12 @@ def files_of(cell: Cell, root: Path) -> dict[str, tuple[int, int]]:
     found = {}
     for path in paths:
         name = path.relative_to(root)
-        if path.is_file() and path.name != "lock" and not any(part.startswith(".") for part in name.parts):
+        if (
+            path.is_file()
+            and not path.is_symlink()
+            and path.name != "lock"
+            and not any(part.startswith(".") for part in name.parts)
+        ):
             known = path.stat()
             found[name.as_posix()] = (known.st_size, known.st_mtime_ns)
     return found
@@ -320,11 +327,11 @@ def _put_file(path: Path, data: bytes) -> None:
     write_atomically(path, data)
 
 
-def _asked(answer: Any) -> Any:
-    """What an actor says; its own errors are raised as they were there."""
+def _asked(answer: Any, timeout: float | None = None) -> Any:
+    """What an actor says, within so many seconds; its own errors are raised as they were there."""
     ray = _ray()
     try:
-        return ray.get(answer)
+        return ray.get(answer, timeout=timeout)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
 
@@ -381,11 +388,13 @@ class OnMachines:
         """Have it reset or step."""
         self._answer = self._actor.obey.remote(command, self._buffers.action.copy())
 
-    def hear(self) -> list[dict[str, Any]]:
+    def hear(self, timeout: float | None) -> list[dict[str, Any]]:
         """Wait until it has, and copy what it says to our rows."""
         exceptions = self._ray.exceptions
         try:
-            arrays, infos = _asked(self._answer)
+            arrays, infos = _asked(self._answer, timeout)
+        except exceptions.GetTimeoutError:
+            raise TimeoutError from None
         except (exceptions.RayActorError, exceptions.ObjectLostError) as error:
             self._how, OnMachines._lost = _first_line(error), self._machine
             raise EOFError from error
@@ -397,9 +406,9 @@ class OnMachines:
         """Have it close its environments."""
         self._answer = self._actor.close.remote()
 
-    def end(self) -> str:
+    def end(self, patience: float) -> str:
         """Wait until it has, but not for long."""
         with contextlib.suppress(self._ray.exceptions.RayError):
-            self._ray.get(self._answer, timeout=5)
+            self._ray.get(self._answer, timeout=patience)
         self._ray.kill(self._actor)
         return self._how

@@ -11,7 +11,6 @@ again ends with the same trials.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenhand.disk import read_json
 from evenhand.errors import InputError
 from evenhand.runs.checkpoint import as_json, make_folder, write_atomically
 from evenhand.runs.pool import Report, Say
@@ -119,10 +119,38 @@ def check(search: Search, folder: Path) -> list[Trial]:
         raise InputError(f"a search takes 1 to {FIRST_SEED} seeds, those that studies leave to it, not {search.seeds}.")
     cells_of(search.experiment(0, {}))
     asked = folder / "search.json"
-    if asked.exists() and json.loads(asked.read_text("utf-8")) != search.record():
+    if asked.exists() and read_json(asked) != search.record():
         raise InputError(f"{folder} is a search for something else: choose another folder for this one.")
     kept = folder / "trials.json"
-    return [Trial(**entry) for entry in json.loads(kept.read_text("utf-8"))] if kept.exists() else []
+    return _trials(kept, search.algo) if kept.exists() else []
+
+
+def _trials(file: Path, algo: str) -> list[Trial]:
+    """The trials that were kept, if they can be this search's."""
+    content = read_json(file)
+    if not isinstance(content, list):
+        raise InputError(f"{file} is damaged: it should be a list of trials.")
+    for number, entry in enumerate(content):
+        if not isinstance(entry, dict) or entry.keys() != set(Trial._fields) or entry["number"] != number:
+            raise InputError(f"{file} is damaged: its entry {number} is not that of trial {number}.")
+        settings, score = entry["settings"], entry["score"]
+        if not isinstance(settings, dict):
+            raise InputError(f"{file} is damaged: the settings of trial {number} should be names and values.")
+        tried = {name: _possible(values, settings[name]) for name, values in SPACES[algo].items() if name in settings}
+        if settings and (tried.keys() != settings.keys() or not all(tried.values())):
+            raise InputError(f"{file} is damaged: the settings of trial {number} are none that a search tries.")
+        if score is not None and (not isinstance(score, int | float) or isinstance(score, bool)):
+            raise InputError(f"{file} is damaged: the score of trial {number} should be a number.")
+        if not isinstance(entry["problem"], str):
+            raise InputError(f"{file} is damaged: the problem of trial {number} should be a text.")
+    return [Trial(**entry) for entry in content]
+
+
+def _possible(values: Range | tuple[Any, ...], value: Any) -> bool:
+    """Whether a search can have tried it."""
+    if isinstance(values, Range):
+        return isinstance(value, int | float) and not isinstance(value, bool) and values.low <= value <= values.high
+    return any(value == choice and type(value) is type(choice) for choice in values)
 
 
 def steps_of(search: Search) -> int:
@@ -202,7 +230,7 @@ def _tried(
         return Trial(number, settings, None, str(error))
     failures = carry_out(cells, folder, executor, report, say)
     if failures:
-        return Trial(number, settings, None, failures[0][1].strip().splitlines()[-1])
+        return Trial(number, settings, None, failures[0][1].said.strip().splitlines()[-1])
     result = gather(experiment, cells, folder)
     returns = result.returns(experiment.tests[0])["trial"]
     welfare = named_welfare(search.welfare, returns.shape[1])

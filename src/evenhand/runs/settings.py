@@ -35,6 +35,8 @@ POSITIVE = {
     "value_clip",
 }
 SHARES = {"average", "gae_lambda", "exploration_start", "exploration_end", "exploration_fraction", "rmsprop_decay"}
+LARGEST = 2**31 - 1
+"""Of whole numbers, which compiled programs hold in 32 bits."""
 
 
 class Settings(NamedTuple):
@@ -60,18 +62,30 @@ def settings(
     environment: one of ours by its short name; all others share one set.
     fair: whether the welfare is not the utilitarian one.
     """
-    from evenhand.agents import ALGORITHMS as MODULES
-
     check_name("algorithm", algorithm, ALGORITHMS)
     chosen = dict(_preset(preset, environment, algorithm, fair))
     training = dict(chosen.pop("training", {}))
     default_steps = chosen.pop("steps", 1_000_000)
+    config = configured(algorithm, chosen | dict(changes or {}))
+    steps = default_steps if steps is None else steps
+    check_steps(algorithm, config, steps)
+    return Settings(config, steps, training)
+
+
+def configured(algorithm: str, values: Mapping[str, Any]) -> Any:
+    """The algorithm's `Config` with these values, each of them checked, and whether they go together."""
+    from evenhand.agents import ALGORITHMS as MODULES
+
     module = MODULES[algorithm]
-    config = _configured(module.Config, chosen | dict(changes or {}), algorithm)
+    config = _configured(module.Config, values, algorithm)
     problem = module.impossible(config)
     if problem:
         raise InputError(f"These settings of {algorithm} do not go together: {problem}")
-    steps = default_steps if steps is None else steps
+    return config
+
+
+def check_steps(algorithm: str, config: Any, steps: int) -> None:
+    """Refuse trainings that would end before the first update, or have more of them than can be counted."""
     if steps < 1:
         raise InputError(f"steps must be positive, not {steps}.")
     if steps < config.steps_per_update:
@@ -79,7 +93,11 @@ def settings(
             f"{steps} steps are fewer than {algorithm} takes before it first learns: {config.envs} environments × "
             f"{config.rollout} steps = {config.steps_per_update}."
         )
-    return Settings(config, steps, training)
+    if steps > config.steps_per_update * LARGEST:
+        raise InputError(
+            f"{steps} steps are more than {LARGEST:,} updates of {config.steps_per_update} steps, which is as far as "
+            "they are counted."
+        )
 
 
 def check_name(what: str, name: Any, known: Iterable[str]) -> None:
@@ -134,21 +152,27 @@ def _converted(name: str, value: Any, hint: Any) -> Any:
     if hint is bool:
         good = value if isinstance(value, bool) else None
     elif hint is int:
-        whole = isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer()
-        good = int(value) if whole else None
-        wants = "a whole number"
+        number = _is_number(value)
+        good = int(value) if number and value == int(value) and abs(value) <= LARGEST else None
+        wants = f"a whole number up to {LARGEST:,}" if number and abs(value) > LARGEST else "a whole number"
     elif hint is float or float in options:
-        real = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-        good = float(value) if real else None
+        good = float(value) if _is_number(value) else None
         wants = "a number"
     elif typing.get_origin(hint) is tuple:
         items = value if isinstance(value, (list, tuple)) else [value]
-        whole = all(isinstance(item, int) and not isinstance(item, bool) and item > 0 for item in items)
+        whole = all(isinstance(item, int) and not isinstance(item, bool) and 0 < item <= LARGEST for item in items)
         good = tuple(items) if whole else None
         wants = "a list of positive whole numbers"
     if good is None:
         raise InputError(f"{name} must be {wants}, not {value!r}.")
     return _in_range(name, good)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a number that a float can hold; True and False are none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return abs(value) < 2**1023 if isinstance(value, int) else math.isfinite(value)
 
 
 def _in_range(name: str, value: Any) -> Any:

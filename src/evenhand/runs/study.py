@@ -15,18 +15,20 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from evenhand.disk import read_json
 from evenhand.errors import InputError
 from evenhand.runs.checkpoint import as_json, make_folder, write_atomically
-from evenhand.runs.folder import RunFolder, safe_name
-from evenhand.runs.pool import Perform, Report, Say, Stop, cores, loop_of, spread_out
-from evenhand.runs.training import CHECKPOINT_SECONDS, PATIENCE, Run, checked_request
+from evenhand.runs.folder import RunFolder, locked, safe_name
+from evenhand.runs.pool import Perform, Problem, Report, Say, Stop, cores, loop_of, spread_out
+from evenhand.runs.request import Request
+from evenhand.runs.training import CHECKPOINT_SECONDS, PATIENCE, Run, checked_request, read_evaluation
 
 if TYPE_CHECKING:
     from evenhand.judge import Evaluation
@@ -105,13 +107,27 @@ class Experiment:
 
 
 @dataclass(frozen=True)
+class Game:
+    """What a simple policy is to play."""
+
+    env: str
+    name: str
+    arguments: Mapping[str, Any]
+    policy: str | int | float
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
 class Cell:
     """One method on one environment with one seed."""
 
     experiment: str
     method: str
     seed: int
-    request: Mapping[str, Any] = field(repr=False)
+    request: Request | Game = field(repr=False)
     """For a learner, that of its run; else what is to be played."""
     tests: tuple[Mapping[str, Any], ...] = field(repr=False)
     """Episodes and settings of each test."""
@@ -119,7 +135,7 @@ class Cell:
     @property
     def learns(self) -> bool:
         """Whether there is anything to be trained."""
-        return "algo" in self.request
+        return isinstance(self.request, Request)
 
     @property
     def name(self) -> str:
@@ -129,28 +145,39 @@ class Cell:
     @property
     def steps(self) -> int:
         """Of training."""
-        return int(self.request["steps"]) if self.learns else 0
+        return self.request.steps if isinstance(self.request, Request) else 0
 
     @property
     def kind(self) -> str:
         """The same for cells that differ in their seed only."""
-        return hashed(dict(self.request) | {"seeds": None})
+        return hashed(self.request.to_json() | {"seeds": None})
 
     def folder(self, root: Path) -> Path:
         """Where its run lies."""
         asked = self.request
-        name = safe_name(f"{asked['name']}-{asked['algo']}-{asked['welfare']}")
-        return root / "cells" / f"{name}-{hashed(asked)}"
+        assert isinstance(asked, Request)
+        name = safe_name(f"{asked.name}-{asked.algo}-{asked.welfare}")
+        return root / "cells" / f"{name}-{hashed(asked.to_json())}"
 
     def results(self, root: Path) -> list[Path]:
         """The files of its tests, in their order."""
-        if self.learns:
+        asked = self.request
+        if isinstance(asked, Request):
             return [self.folder(root) / "evaluations" / f"test-{hashed(test)}.json" for test in self.tests]
-        name = safe_name(f"{self.request['name']}-{self.request['policy']}")
+        name = safe_name(f"{asked.name}-{asked.policy}")
         return [
-            root / "simple" / f"{name}-{hashed({**self.request, 'seed': self.seed, 'test': dict(test)})}.json"
+            root / "simple" / f"{name}-{hashed({**asked.to_json(), 'seed': self.seed, 'test': dict(test)})}.json"
             for test in self.tests
         ]
+
+    def run(self, root: Path) -> Run:
+        """That of a learner, begun if it is not there; what it is to import was asked for here, and not by a file."""
+        asked, path = self.request, self.folder(root)
+        assert isinstance(asked, Request)
+        folder = RunFolder.open(path) if (path / "run.json").exists() else RunFolder.create(path, asked)
+        if folder.request != asked:
+            raise InputError(f"{path / 'run.json'} is damaged: it is not what the name of its folder stands for.")
+        return Run(folder, trust=True)
 
     def complete(self, root: Path) -> bool:
         """Whether nothing is left to do."""
@@ -190,9 +217,10 @@ def cells_of(experiment: Experiment) -> list[Cell]:
             workers=0,
             episodes=0,
         )
-        training = dict(request["training"])
+        training = dict(request.training)
         found += [
-            Cell(experiment.key, learner.name, seed, request | {"seeds": [seed]}, tests) for seed in experiment.seeds
+            Cell(experiment.key, learner.name, seed, replace(request, seeds=(seed,)), tests)
+            for seed in experiment.seeds
         ]
     for test in tests:
         resolve(experiment.env, {**experiment.arguments, **test["arguments"]})
@@ -201,12 +229,7 @@ def cells_of(experiment: Experiment) -> list[Cell]:
     env = resolve(experiment.env, experiment.arguments)
     for simple in experiment.simple:
         as_policy(env, simple.policy)
-        asked = {
-            "env": experiment.env,
-            "name": experiment.env,
-            "arguments": dict(experiment.arguments),
-            "policy": simple.policy,
-        }
+        asked = Game(experiment.env, experiment.env, dict(experiment.arguments), simple.policy)
         others = tuple(test for test in tests if test != as_trained)
         found += [Cell(experiment.key, simple.name, seed, asked, (*others, as_trained)) for seed in experiment.seeds]
     return found
@@ -224,7 +247,9 @@ def _played(test: Test) -> dict[str, Any]:
 class Executor(Protocol):
     """Where cells are done: this machine, or others. All that is asked of it is that missing cells get done."""
 
-    def map(self, cells: Sequence[Cell], root: Path, report: Report, say: Say) -> tuple[list[tuple[Cell, str]], bool]:
+    def map(
+        self, cells: Sequence[Cell], root: Path, report: Report, say: Say
+    ) -> tuple[list[tuple[Cell, Problem]], bool]:
         """Do the cells; those that failed and why, and whether Ctrl-C was pressed."""
 
 
@@ -240,10 +265,13 @@ class ThisMachine:
         """How many cells are done at a time."""
         return self.jobs or cores()
 
-    def map(self, cells: Sequence[Cell], root: Path, report: Report, say: Say) -> tuple[list[tuple[Cell, str]], bool]:
+    def map(
+        self, cells: Sequence[Cell], root: Path, report: Report, say: Say
+    ) -> tuple[list[tuple[Cell, Problem]], bool]:
         """Do the cells."""
         argument = (str(root), self.checkpoint_seconds)
-        return spread_out(worker, argument, cells, self.processes, report, say, kind=lambda cell: cell.kind)
+        named = {cell.request.env for cell in cells}
+        return spread_out(worker, argument, cells, self.processes, report, say, lambda cell: cell.kind, named)
 
 
 def worker(argument: tuple[str, float], say: Say) -> Perform:
@@ -283,23 +311,22 @@ def do(
 
     began = time.perf_counter()
     missing = [(test, file) for test, file in zip(cell.tests, cell.results(root), strict=True) if not file.exists()]
-    if not cell.learns:
-        asked = cell.request
+    asked = cell.request
+    if isinstance(asked, Game):
         for test, file in missing:
             tell({"phase": "testing", "step": 0})
             played = evaluate_policy(
-                asked["env"],
-                asked["policy"],
+                asked.env,
+                asked.policy,
                 test["episodes"],
                 seed=cell.seed,
-                arguments={**asked["arguments"], **test["arguments"]},
+                arguments={**asked.arguments, **test["arguments"]},
+                say=say,
             )
             make_folder(file.parent)
             write_atomically(file, as_json(played.record()))
         return True
-    path = cell.folder(root)
-    there = (path / "run.json").exists()
-    run = Run(RunFolder.open(path) if there else RunFolder.create(path, cell.request))
+    run = cell.run(root)
     run.folder.echo = say
     fresh = not run.folder.progress(cell.seed).step
     if not run.folder.finished(cell.seed):
@@ -316,26 +343,26 @@ def do(
                 return False
             tell({"phase": "testing", "step": cell.steps})
             played = evaluate_policy(
-                run.request["env"],
+                asked.env,
                 policy,
                 test["episodes"],
                 run.task.config.gamma,
                 cell.seed,
-                {**run.request["arguments"], **test["arguments"]},
+                {**asked.arguments, **test["arguments"]},
+                say=say,
             )
-            make_folder(file.parent)
             run.folder.write_json(file, played.record())
     if fresh:  # for the estimates of later studies; results hold nothing that depends on the machine
-        run.folder.write_json(path / "timing.json", {"seconds": time.perf_counter() - began})
+        run.folder.write_json(run.path / "timing.json", {"seconds": time.perf_counter() - began})
     return True
 
 
 def carry_out(
     cells: Sequence[Cell], root: Path, executor: Executor, report: Report, say: Say
-) -> list[tuple[Cell, str]]:
+) -> list[tuple[Cell, Problem]]:
     """Do the cells that are missing; those that failed, and why. Ctrl-C stops at a checkpoint."""
     make_folder(root)
-    with RunFolder(root, {}).locked():
+    with locked(root):
         missing = missing_of(cells, root)
         if not missing:
             return []
@@ -378,7 +405,7 @@ def seconds_of(cells: Sequence[Cell], missing: Sequence[Cell], root: Path) -> fl
     for cell in cells:
         file = cell.folder(root) / "timing.json" if cell.learns else None
         if file is not None and file.exists():
-            known.setdefault(cell.kind, []).append(float(json.loads(file.read_text("utf-8"))["seconds"]))
+            known.setdefault(cell.kind, []).append(seconds_in(file))
     total = 0.0
     for cell in missing:
         if cell.kind in known:
@@ -386,14 +413,24 @@ def seconds_of(cells: Sequence[Cell], missing: Sequence[Cell], root: Path) -> fl
             continue
         asked = cell.request
         total += STARTING
-        if cell.learns:
-            pure = _is_pure(asked["env"], asked["arguments"] | asked["training"])
-            speeds = SPEEDS.get(asked["name"], OTHER_SPEEDS)
-            total += cell.steps / (speeds[asked["algo"]] if pure else HOST_SPEED)
+        if isinstance(asked, Request):
+            assert asked.env is not None
+            pure = _is_pure(asked.env, {**asked.arguments, **asked.training})
+            speeds = SPEEDS.get(asked.name, OTHER_SPEEDS)
+            total += cell.steps / (speeds[asked.algo] if pure else HOST_SPEED)
         for test in cell.tests:
-            if not _is_pure(asked["env"], asked["arguments"] | test["arguments"]):
+            if not _is_pure(str(asked.env), {**asked.arguments, **test["arguments"]}):
                 total += HOST_TEST * test["episodes"]
     return total
+
+
+def seconds_in(file: Path) -> float:
+    """How long a cell took, as it was kept."""
+    content = read_json(file)
+    seconds = content.get("seconds") if isinstance(content, dict) else None
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds < 1e12:
+        raise InputError(f"{file} is damaged: it should say how many seconds a cell took. Remove it to go on.")
+    return float(seconds)
 
 
 def _is_pure(env: str, arguments: Mapping[str, Any]) -> bool:
@@ -432,8 +469,6 @@ class Results:
 
 def gather(experiment: Experiment, cells: Sequence[Cell], root: Path) -> Results:
     """The results of the cells that are complete."""
-    from evenhand.judge import Evaluation
-
     cells = [cell for cell in cells if cell.experiment == experiment.key and cell.complete(root)]
     if not cells:
         raise InputError(f"nothing of {experiment.title} is done yet.")
@@ -445,11 +480,13 @@ def gather(experiment: Experiment, cells: Sequence[Cell], root: Path) -> Results
         if not cell.learns:
             wanted.append((TRAINING, hashed(cell.tests[-1])))
         for name, address in wanted:
-            record = json.loads(files[address].read_text("utf-8"))
-            found.setdefault(name, {}).setdefault(cell.method, []).append(Evaluation.from_record(record))
+            found.setdefault(name, {}).setdefault(cell.method, []).append(read_evaluation(files[address]))
         if cell.learns:
-            runs.setdefault(cell.method, []).append(Run(RunFolder.open(cell.folder(root))))
+            runs.setdefault(cell.method, []).append(cell.run(root))
     some = next(iter(found[experiment.tests[0].name].values()))[0]
+    for played in (played for by in found.values() for tests in by.values() for played in tests):
+        if played.objectives != some.objectives:
+            raise InputError(f"the results in {root} are damaged: they are of different users.")
     return Results(
         experiment,
         some.objectives,

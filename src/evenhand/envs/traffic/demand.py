@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from evenhand.disk import read_text
 from evenhand.envs.traffic.junction import ARMS, MOVEMENTS, Movement
 from evenhand.errors import InputError
 
@@ -98,7 +99,7 @@ def read(path: str | os.PathLike[str]) -> Demand:
     if path.suffix.lower() not in readers:
         raise InputError(f"demand must be {', '.join(NAMES)}, or a table in a .csv or .toml file, not {str(path)!r}.")
     try:
-        text = path.read_text("utf-8-sig")
+        text = read_text(path)
     except OSError as error:
         raise InputError(f"the table of arrivals {path} cannot be read: {error.strerror or error}.") from None
     except UnicodeDecodeError:
