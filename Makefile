@@ -2,16 +2,29 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+LONG := $(BIN)/pytest -n auto --dist worksteal -o timeout=7200 -o faulthandler_timeout=7500
 PEERS := .venv-peers/bin
 PEERS_READY := .venv-peers/.ready
 
-.PHONY: demo test lint bench bench-exact bench-learning bench-early bench-environments bench-morl bench-quality bench-fairness bench-traffic bench-datacenter lock clean
+.PHONY: demo test fuzz soak smoke smoke-lowest lint bench bench-exact bench-learning bench-early bench-environments bench-morl bench-quality bench-fairness bench-traffic bench-datacenter lock clean
 
 demo: $(READY)  ## solve a fair planning problem; a table here and a picture in demo/
 	$(BIN)/python -m evenhand.demo
 
-test: $(READY) $(PEERS_READY)  ## every test, the slow ones too
-	$(BIN)/pytest -n auto --dist loadgroup
+test: $(READY) $(PEERS_READY)  ## every test but those of the next four
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
+
+fuzz: $(READY)  ## what chance finds: properties by new examples, and tests/fuzz; EVENHAND_FUZZ=0.05 is a twentieth of it
+	$(LONG) -m "fuzz or hypothesis" --hypothesis-profile explore $(if $(EVENHAND_LOTS),--hypothesis-seed=$(EVENHAND_LOTS)) tests/fuzz tests/test_*.py
+
+soak: $(READY)  ## what takes long: kills at random moments, simulators beside each other; EVENHAND_FUZZ as above
+	$(LONG) tests/soak
+
+smoke: $(READY)  ## the wheel in an empty environment of PYTHON: train, evaluate, export, solve
+	$(BIN)/python tests/smoke.py $(PYTHON)
+
+smoke-lowest: $(READY)  ## the same with the oldest versions that pyproject.toml allows
+	$(BIN)/python tests/smoke.py $(PYTHON) --lowest
 
 lint: $(READY)  ## style, types and the direction of dependencies
 	$(BIN)/ruff check .
@@ -49,6 +62,7 @@ bench-traffic: $(READY) $(PEERS_READY)  ## speed of the traffic light beside sum
 bench-datacenter: $(READY)  ## the data centre: speed, the emulated network, and what is learnt in an hour or two
 	$(BIN)/python benchmarks/datacenter.py
 	$(BIN)/python benchmarks/datacenter_emulated.py
+	$(BIN)/python benchmarks/datacenter_load.py
 	$(BIN)/python benchmarks/datacenter_learning.py
 
 lock: $(READY)  ## pin the newest allowed versions of everything

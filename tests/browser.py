@@ -107,7 +107,7 @@ class Browser:
         """Load a file and wait until all of it is there."""
         self._events.clear()
         self.call("Page.navigate", url=path.resolve().as_uri())
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while self.run("document.readyState") != "complete":
             assert time.monotonic() < deadline, "the page does not load"
             time.sleep(0.05)

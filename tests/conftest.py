@@ -1,4 +1,4 @@
-"""What tests of the emulated network share: networks and environments that are closed in the end.
+"""What all tests share: how they explore, Ctrl-C, compiled programs; and emulated networks that are closed in the end.
 
 evenhand is imported only when a test begins: types are checked in what is imported after pytest's own start.
 """
@@ -7,13 +7,50 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from evenhand.envs.datacenter import Datacenter
+
+# How long an example takes says something about the machine only.
+settings.register_profile("repeat", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", settings.get_profile("repeat"), derandomize=False, print_blob=True)
+settings.load_profile("repeat")  # `make fuzz` chooses the other one
+
+LONGEST = (
+    *("test_ray", "test_solve", "test_clients", "test_agents", "test_learning", "test_training", "test_study"),
+    *("test_cli_learning", "test_traffic_standin", "test_emulated_env"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take longest come first, or in the end all would have to wait for one of them."""
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def usual_ctrl_c() -> Iterator[None]:
+    """A background job ignores Ctrl-C, and so does all that it starts: what tests interrupt has to hear it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is compiled and prepared once serves all tests and the processes that they start, and nobody else."""
+    from evenhand.runs.pool import prepare_jax
+
+    own = tmp_path_factory.getbasetemp()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "cache"))
+        prepare_jax()
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,7 @@ def returns_and_ggfs(draw, max_D=6):
 
 
 @given(returns_and_ggfs(), st.floats(1e-3, 10))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_smoothed_weights_lie_in_the_permutahedron(case, width):
     v, ggf = case
     u = ggf.smooth_gradient(v, width)
@@ -91,7 +91,7 @@ def test_smoothed_weights_lie_in_the_permutahedron(case, width):
 
 
 @given(returns_and_ggfs(max_D=4), st.floats(0.05, 5))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_smoothed_weights_are_the_projection(case, width):
     """argmin u·v + (τ/2)‖u‖² over all mixtures of the weights' permutations, by another solver."""
     v, ggf = case
@@ -108,7 +108,7 @@ def test_smoothed_weights_are_the_projection(case, width):
 
 
 @given(returns_and_ggfs())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_without_width_the_weights_are_the_gradient(case):
     v, ggf = case
     np.testing.assert_allclose(ggf.smooth_gradient(v, 0.0), ggf.gradient(v), atol=1e-12)

@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import evenhand as eh
 from evenhand import cli
 from evenhand.cli import about
 from evenhand.cli.shared import assignments, one_by_one, whole
@@ -26,6 +26,7 @@ from evenhand.errors import InputError
 from evenhand.runs.folder import RunFolder
 from evenhand.runs.settings import ALGORITHMS
 from evenhand.welfare import KNOWN
+from processes import running, until
 
 PROGRAM = [sys.executable, "-m", "evenhand.cli"]
 SMALL = ["--set", "envs=2", "rollout=64", "minibatches=2", "epochs=1", "--steps", "512", "--jobs", "1"]
@@ -62,16 +63,15 @@ def refused(answer: Answer) -> str:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Programs that are compiled once, for the processes that the tests start as well; and 80 columns."""
+def narrow() -> Any:
+    """A terminal of 80 columns."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("COLUMNS", "80")
         yield
 
 
 @pytest.fixture(scope="module")
-def runs(cache: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(narrow: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a fair and a plain run of species, two seeds each."""
     folder = tmp_path_factory.mktemp("learning") / "runs"
     for name, welfare in (("fair", "ggf"), ("plain", "utilitarian")):
@@ -83,7 +83,7 @@ def runs(cache: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cart(cache: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cart(narrow: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of CartPole, which has one user, and one seed."""
     folder = tmp_path_factory.mktemp("cart") / "cart"
     answer = program("train", "CartPole-v1", *SMALL, "--seeds", "3,", "--episodes", 2, "-o", folder)
@@ -197,9 +197,9 @@ def test_train_says_what_it_will_do_and_what_came_of_it(runs: Path) -> None:
 
 def test_train_asks_the_library_what_it_was_asked(runs: Path) -> None:
     request = RunFolder.open(runs / "fair").request
-    assert request["arguments"] == {"response": "strong"}
-    assert request["seeds"] == [0, 1]
-    assert (request["settings"]["envs"], request["settings"]["rollout"], request["steps"]) == (2, 64, 512)
+    assert request.arguments == {"response": "strong"}
+    assert request.seeds == (0, 1)
+    assert (request.config.envs, request.config.rollout, request.steps) == (2, 64, 512)
 
 
 def test_train_as_json_prints_nothing_else(here: Path) -> None:
@@ -500,7 +500,7 @@ LONGER = [
 
 
 @pytest.fixture(scope="module")
-def undisturbed(cache: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(narrow: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
     assert program(*LONGER, "--jobs", 1, "-o", folder).code == 0
     return folder
@@ -511,21 +511,11 @@ def undisturbed(cache: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_ctrl_c_stops_at_a_checkpoint_and_resume_goes_on_as_if_nothing_had_happened(
     undisturbed: Path, here: Path, jobs: str
 ) -> None:
-    heard = (  # where tests run in the background, Ctrl-C is ignored
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from evenhand.cli import main; sys.exit(main(sys.argv[1:]))"
-    )
     words = [*LONGER, "--jobs", jobs, "--checkpoint-seconds", "0", "-o", "run"]
-    with subprocess.Popen(
-        [sys.executable, "-c", heard, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        deadline = time.monotonic() + 120
-        while not any(Path("run").glob("seed-*/checkpoints/step-*")):
-            assert process.poll() is None, process.communicate()[1]
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+    with running([*PROGRAM, *words]) as process:
+        until(lambda: list(Path("run").glob("seed-*/checkpoints/step-*")), process)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate()
     assert process.returncode == 130, err
     assert "Who gets what" not in out
     said = r"evenhand: stopped at a checkpoint, [\d,]+ of 25,600 steps done; go on with: evenhand resume run\n"
@@ -616,3 +606,10 @@ def test_multi_objective_environments_of_others(here: Path) -> None:
     assert program("play", "-", "sea", "--render", "sea.png", "--steps", 3).code == 0
     with Image.open("sea.png") as frame:
         assert min(frame.size) > 10
+
+
+def test_numbers_without_bounds() -> None:
+    """Seeds are added to and handed on to libraries that know 64 bits."""
+    assert "too large a number" in program("evaluate", "nowhere", "--seed", "99999999999999999999").err
+    with pytest.raises(InputError, match="must lie between 0 and 2\\^62"):
+        eh.evaluate_policy("species", "random", 1, seed=2**63)

@@ -22,7 +22,8 @@ import morl
 
 HERE = Path(__file__).parent
 PEERS = HERE.parent / ".venv-peers" / "bin" / "python"
-STEPS = 2048
+STEPS = 512
+"""Two updates of 256 each."""
 
 pytestmark = [
     pytest.mark.slow,

@@ -103,7 +103,7 @@ def rollouts(draw):
 
 
 @given(rollouts(), st.sampled_from([0.0, 0.5, 0.9, 0.99, 0.99999]), st.sampled_from([0.0, 0.3, 0.95, 1.0]))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_every_objective_has_the_scalar_recursion(rollout, gamma, lam):
     got = np.asarray(compiled(*rollout, gamma, lam))
     reward, value, next_value, terminated, truncated = rollout
@@ -116,7 +116,7 @@ def test_every_objective_has_the_scalar_recursion(rollout, gamma, lam):
 
 
 @given(rollouts(), st.floats(0.0, 0.99999))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_lambda_one_is_the_n_step_return(rollout, gamma):
     reward, value, next_value, terminated, truncated = rollout
     goes_on = ~(terminated | truncated)[:-1, :, None]
@@ -130,7 +130,7 @@ def test_lambda_one_is_the_n_step_return(rollout, gamma):
 
 
 @given(rollouts(), st.sampled_from([0.9, 0.99999]), st.sampled_from([0.0, 0.95, 1.0]))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_objectives_do_not_know_of_each_other(rollout, gamma, lam):
     """Bit by bit: what another objective is paid, or where it stands, changes nothing."""
     together = np.asarray(compiled(*rollout, gamma, lam))

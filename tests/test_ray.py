@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -9,7 +10,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,9 @@ from evenhand.envs import resolve
 from evenhand.envs.vector import VectorEnv
 from evenhand.runs.ray_cluster import OnMachines, OnRay, connected, cpus
 from evenhand.runs.study import Cell, Executor, Learner, carry_out, cells_of
+from processes import alive, finished, running, until
 from test_cli_learning import PROGRAM, program, refused
 from test_study import SMALL, TINY, Here, ignore
-
-pytestmark = pytest.mark.xdist_group("ray")  # one cluster, not one for each process that tests
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -60,7 +59,7 @@ class Machines:
         return int(self._answer())
 
     def close(self) -> None:
-        self._process.communicate(timeout=120)
+        self._process.communicate()
 
 
 def kill_machine(raylet: int) -> None:
@@ -68,26 +67,26 @@ def kill_machine(raylet: int) -> None:
     children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split()
     for pid in (raylet, *map(int, children)):
         os.kill(pid, signal.SIGKILL)
-    while runs(raylet):
-        time.sleep(0.01)
+    until(lambda: not alive(raylet))
 
 
-def runs(pid: int) -> bool:
-    """A process that was killed is still listed until its parent has noticed."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")")[-1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+def works_on(raylet: int, seed: Path) -> bool:
+    """Whether a process on this machine has a file of a seed open; in a folder of its own, with the same names."""
+    for pid in Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split():
+        for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+            with contextlib.suppress(OSError):
+                if f"/{seed.parent.name}/{seed.name}/" in os.readlink(descriptor):
+                    return True
+    return False
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Of this cluster and of nobody else's; compiled programs are shared by its nodes."""
+def settings() -> Iterator[None]:
+    """Of this cluster and of nobody else's."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SETTINGS.items():
             patch.setenv(name, value)
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
 
 
@@ -108,12 +107,9 @@ def connection(machines: Machines) -> Iterator[None]:
 @pytest.fixture
 def second(machines: Machines, connection: None) -> int:
     """The process id of a second node, beside the head; made anew if it was killed."""
-    if machines.second is None or not runs(machines.second):
+    if machines.second is None or not alive(machines.second):
         machines.second = machines.add()
-        until = time.monotonic() + 120
-        while cpus() != 2:  # a node that was killed is counted until it is missed
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        until(lambda: cpus() == 2)  # a node that was killed is counted until it is missed
     return machines.second
 
 
@@ -137,10 +133,10 @@ def test_local_and_ray_can_be_mixed_and_a_cell_that_fails_stops_no_other(second:
     here, mixed = tmp_path / "here", tmp_path / "mixed"
     assert carry_out(cells, here, Here(), ignore, ignore) == []
     assert carry_out(cells[::2], mixed, Here(), ignore, ignore) == []
-    broken = dataclasses.replace(cells[-1], request=dict(cells[-1].request) | {"policy": "nobody"})
+    broken = dataclasses.replace(cells[-1], request=dataclasses.replace(cells[-1].request, policy="nobody"))
     seen: list[Any] = []
     failures = carry_out([broken, *cells], mixed, OnRay(), seen.append, ignore)
-    assert [(cell, "'nobody' is no policy" in why) for cell, why in failures] == [(broken, True)]
+    assert [(cell, "'nobody' is no policy" in why.said) for cell, why in failures] == [(broken, True)]
     assert sorted(content["cell"].name for content in seen if content["phase"] == "done") == sorted(
         cell.name for cell in cells[1::2]
     )
@@ -159,7 +155,8 @@ def test_a_machine_that_is_killed_costs_only_what_came_after_its_last_checkpoint
         nonlocal killed
         if content["phase"] == "compiling":
             began.setdefault(content["cell"].seed, []).append(content["step"])
-        if not killed and all(list(cell.folder(there).glob("seed-*/checkpoints/step-*")) for cell in cells):
+        seed = content["cell"].folder(there) / f"seed-{content['cell'].seed}"
+        if not killed and list(seed.glob("checkpoints/step-*")) and works_on(second, seed):
             killed = True
             kill_machine(second)
 
@@ -172,32 +169,24 @@ def test_a_machine_that_is_killed_costs_only_what_came_after_its_last_checkpoint
     assert results(cells, there) == results(cells, here)
 
 
-def study_process(folder: Path, *more: str) -> subprocess.Popen[str]:
+def study(folder: Path, *more: str) -> list[str]:
     words = ["study", "species", "--algos", "a2c", "--welfare", "ggf", "--env", "response=strong", "--steps", "64000"]
     words += ["--seeds", "1", "--episodes", "1", "--checkpoint-seconds", "0", "-o", str(folder), *more]
-    return subprocess.Popen(
-        [*PROGRAM, *words, "--set", "envs=2", "rollout=16", "hidden=[8]"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return [*PROGRAM, *words, "--set", "envs=2", "rollout=16", "hidden=[8]"]
 
 
 @pytest.mark.slow
 def test_ctrl_c_stops_at_a_checkpoint_and_this_machine_goes_on(machines: Machines, tmp_path: Path) -> None:
-    process = study_process(tmp_path, "--executor", "ray", "--address", machines.address)
-    until = time.monotonic() + 300
-    while not list(tmp_path.glob("cells/*/seed-*/checkpoints/step-*")):
-        assert time.monotonic() < until
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=300)
+    with running(
+        study(tmp_path, "--executor", "ray", "--address", machines.address), stderr=subprocess.STDOUT
+    ) as process:
+        until(lambda: list(tmp_path.glob("cells/*/seed-*/checkpoints/step-*")), process)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate()
     assert process.returncode == 130, out
     assert "the same command goes on" in out
-    process = study_process(tmp_path, "--jobs", "1")
-    out, _ = process.communicate(timeout=600)
-    assert process.returncode == 0, out
+    with running(study(tmp_path, "--jobs", "1")) as process:
+        finished(process)
     (versions,) = tmp_path.glob("cells/*/versions.json")
     assert len(json.loads(versions.read_text())) == 2  # it was resumed, not begun anew
 
@@ -250,9 +239,7 @@ def test_sumo_on_two_machines_feeds_one_learner(machines: Machines, second: int,
     words = ["train", "traffic", "--env", "episode_seconds=140", "--steps", "32", "--seeds", "1", "--episodes", "0"]
     words += ["--set", "envs=2", "rollout=8", "minibatches=1", "epochs=1"]
     for name, more in (("here", []), ("there", ["--executor", "ray", "--address", machines.address])):
-        ran = subprocess.run(
-            [*PROGRAM, *words, "-o", str(tmp_path / name), *more], capture_output=True, text=True, timeout=600
-        )
+        ran = subprocess.run([*PROGRAM, *words, "-o", str(tmp_path / name), *more], capture_output=True, text=True)
         assert ran.returncode == 0, ran.stderr
     here, there = ((tmp_path / name / "seed-0" / "metrics.parquet").read_bytes() for name in ("here", "there"))
     assert here == there
@@ -289,7 +276,7 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow
 def test_a_compiled_environment_is_not_spread(machines: Machines, tmp_path: Path) -> None:
     words = [*PROGRAM, "train", "species", "--executor", "ray", "--address", machines.address, "-o", "run"]
-    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert (ran.returncode, "evenhand study species --executor ray" in ran.stderr) == (2, True)
     assert list(tmp_path.iterdir()) == []
 
@@ -314,7 +301,7 @@ with connected(None, 1):
 @pytest.mark.slow
 def test_a_cluster_of_our_own_listens_to_this_machine_only(settings: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
-    ran = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=300)
+    ran = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     first, second = ran.stdout.splitlines()
     assert first.startswith("1 127.0.0.1:")

@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 import evenhand as eh
+from asked import asked
 from evenhand import demo, report
 from evenhand.envs.species import Species
 from evenhand.errors import InputError
@@ -173,7 +174,6 @@ def test_there_is_a_reference_only_where_it_means_something() -> None:
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(demo, "STEPS", 2560)
     monkeypatch.setattr(demo, "SEEDS", 2)
@@ -208,20 +208,18 @@ def test_the_demo_removes_only_what_it_made(small: Path, capsys: pytest.CaptureF
     assert "move it away first" in capsys.readouterr().err
     assert (mine / "thesis.txt").exists()
     shutil.rmtree(mine)
-    request = {"env": "species", "arguments": {}, "welfare": "utilitarian", "steps": 5, "seeds": [0]}
-    RunFolder.create(mine, request)
+    RunFolder.create(mine, asked(welfare="utilitarian"))
     assert demo.main() == 2
     assert (mine / "run.json").exists()
     shutil.rmtree(mine)
-    RunFolder.create("elsewhere", request | {"arguments": demo.ARGUMENTS})
+    RunFolder.create("elsewhere", asked(welfare="utilitarian", arguments=demo.ARGUMENTS))
     mine.symlink_to(Path("elsewhere").resolve())
     assert demo.main() == 2
     assert Path("elsewhere/run.json").exists()
 
 
 def test_a_demo_under_way_is_left_alone(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    request = {"env": "species", "arguments": demo.ARGUMENTS, "welfare": "ggf:2", "steps": 5, "seeds": [0]}
-    folder = RunFolder.create("demo/runs/ggf-ppo", request)
+    folder = RunFolder.create("demo/runs/ggf-ppo", asked(arguments=demo.ARGUMENTS))
     with folder.locked():
         assert demo.main() == 2
     assert "is being trained by" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asked import SMALLEST, asked
 from evenhand.errors import InputError
 from evenhand.runs import (
     RunFolder,
@@ -21,9 +23,11 @@ from evenhand.runs import (
     save_checkpoint,
 )
 from evenhand.runs.folder import safe_name
+from evenhand.runs.request import Request
+from evenhand.runs.study import hashed
 from processes import line_from, python, tell
 
-REQUEST = {"environment": "species", "algorithm": "ppo", "welfare": "ggf", "steps": 100, "seeds": [0, 7]}
+REQUEST = asked()
 
 
 # ---------------------------------------------------------------------------------------------- run folders
@@ -31,17 +35,26 @@ REQUEST = {"environment": "species", "algorithm": "ppo", "welfare": "ggf", "step
 
 def test_a_run_is_found_again(tmp_path: Path) -> None:
     path = tmp_path / "a run with spaces" / "und Ümläuten 🦦"
-    request = REQUEST | {"welfare": {"weights": (0.7, 0.3)}, "name": "Ü", "ent": np.float32(0.5)}
+    request = asked(arguments={"weights": (0.7, 0.3), "ent": np.float32(0.5)}, name="Ü")
     made = RunFolder.create(path, request)
     found = RunFolder.open(str(path))
-    assert made.request == found.request == REQUEST | {"welfare": {"weights": [0.7, 0.3]}, "name": "Ü", "ent": 0.5}
+    assert made.request == found.request == asked(arguments={"weights": [0.7, 0.3], "ent": 0.5}, name="Ü")
     assert found.seeds == (0, 7)
     assert found.steps == 100
     assert json.loads((path / "run.json").read_bytes())["schema"] == 1
-    found.request["steps"] = 5
-    assert found.request["steps"] == 100
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.request.steps = 5  # type: ignore[misc]
     assert found.seed_folder(7) == path / "seed-7"
     assert (path / "seed-7").is_dir()
+
+
+def test_the_file_is_what_was_asked_and_nothing_else(tmp_path: Path) -> None:
+    """As versions before the request had a class of its own wrote it, so that names of cells stay the same, too."""
+    RunFolder.create(tmp_path / "run", REQUEST)
+    text = json.dumps(SMALLEST | {"schema": 1}, indent=2, sort_keys=True, ensure_ascii=False)
+    assert (tmp_path / "run/run.json").read_text("utf-8") == f"{text}\n"
+    assert hashed(REQUEST.to_json()) == hashed(SMALLEST)
+    assert Request.from_json(json.loads(json.dumps(REQUEST.to_json()))) == REQUEST
 
 
 def test_progress_is_that_of_the_newest_whole_checkpoint(tmp_path: Path) -> None:
@@ -88,21 +101,21 @@ def test_create_goes_on_where_a_creation_was_interrupted(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"steps": 0}, '"steps" of a run must be a whole number of at least 1, not 0'),
+        ({"steps": 0}, '"steps" must be a whole number of at least 1, not 0'),
         ({"steps": 1e6}, '"steps"'),
         ({"steps": True}, '"steps"'),
-        ({"seeds": []}, '"seeds" of a run must be a list'),
+        ({"seeds": []}, '"seeds" must be a list'),
         ({"seeds": [-1]}, '"seeds"'),
         ({"seeds": ["../../etc"]}, '"seeds"'),
         ({"seeds": [1, 1]}, "must differ"),
-        ({"rate": float("inf")}, "JSON"),
-        ({"activation": print}, "JSON"),
-        ({"schema": 1}, '"schema"'),
+        ({"arguments": {"rate": float("inf")}}, "JSON"),
+        ({"arguments": {"activation": print}}, "JSON"),
+        ({"schema": 1}, "no entry of a run called 'schema'"),
     ],
 )
 def test_create_refuses_what_could_not_be_resumed(tmp_path: Path, change: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
-        RunFolder.create(tmp_path / "run", REQUEST | change)
+        RunFolder.create(tmp_path / "run", asked(**change))
     assert not (tmp_path / "run").exists()
 
 
@@ -125,7 +138,7 @@ def test_open_explains_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("[]", "not a run"),
         ("{}", "not a run"),
         ('{"schema": 99}', r"newer version of evenhand \(run folder version 99, this one reads up to 1\): update"),
-        ('{"schema": 1, "steps": 5, "seeds": ["../x"]}', '"seeds"'),
+        ('{"schema": 1, "steps": 5, "seeds": [0]}', 'run.json is damaged: it has no "env"'),
     ]:
         file.write_text(content)
         with pytest.raises(InputError, match=complaint):

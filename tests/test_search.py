@@ -15,9 +15,7 @@ from evenhand.runs.search import SPACES, Search, Trial, best, carry_on, check, p
 from evenhand.runs.settings import settings
 from evenhand.runs.study import FIRST_SEED, Cell
 from test_cli_learning import program, refused
-from test_study import Here, cache, ignore
-
-__all__ = ["cache"]
+from test_study import Here, ignore
 
 TINY = Search("species", "a2c", "ggf", 640, seeds=1, episodes=1, arguments={"response": "strong", "episode_steps": 20})
 

@@ -287,7 +287,7 @@ STEPS = [jax.jit(jax.vmap(species.step)) for species in VARIANTS]
 
 @pytest.mark.parametrize("variant", range(len(VARIANTS)))
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_populations_stay_within_bounds(variant: int, data: st.DataObject) -> None:
     """From any state within the bounds, whatever is done and happens."""
     species, n = VARIANTS[variant], 64
@@ -314,7 +314,7 @@ def test_populations_stay_within_bounds(variant: int, data: st.DataObject) -> No
 
 
 @given(ages=st.lists(st.floats(0, 1, width=32), min_size=10, max_size=10), otters=st.floats(0, 4073, width=32))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_what_is_eaten_is_what_otters_eat(ages: list[float], otters: float) -> None:
     species = Species(response=(0.05, 100))  # so hungry that ages run out
     density = float(np.sum(ages))
@@ -546,7 +546,7 @@ def test_settled_ages_are_those_of_the_environment() -> None:
 
 
 @given(value=st.floats(0, 1.14), otters=st.floats(10, 4073))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_splitting_keeps_the_mean(value: float, otters: float) -> None:
     reference = SpeciesReference(Species(), 11, 9)
     value = max(value, float(reference.value_grid[0]))

@@ -37,7 +37,7 @@ UP, DOWN = 0, 1
 GAMMAS = (0.1, 0.5, 0.9, 0.99, 0.999)
 CLOSE_TO_ONE = (0.9, 0.99, 0.999, 0.9999)
 seeds = st.integers(0, 2**32 - 1)
-few = settings(deadline=None, derandomize=True, max_examples=30)
+few = settings(max_examples=30)
 
 
 def average(model, policy):

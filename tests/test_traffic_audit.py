@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 
 import numpy as np
@@ -15,13 +15,6 @@ from evenhand.envs.traffic.scenario import Scenario
 from evenhand.envs.traffic.sumo import SumoJunction
 
 Controller = Callable[[np.random.Generator, int], int]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 class Auditor(SumoJunction):

@@ -27,13 +27,6 @@ from evenhand.errors import InputError
 SHORT = 140
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture
 def env() -> Iterator[TrafficEnv]:
     made = TrafficEnv(episode_seconds=SHORT)

@@ -101,7 +101,7 @@ class TestCache:
     def test_processes_may_make_it_at_the_same_time(self, cache: Path) -> None:
         code = "from evenhand.envs.traffic import network; print(network.compiled('split').read_text().count('</net>'))"
         started = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
-        assert {process.communicate(timeout=120)[0] for process in started} == {"1\n"}
+        assert {process.communicate()[0] for process in started} == {"1\n"}
         assert [file.suffix for file in cache.iterdir()] == [".xml"]
 
     def test_without_a_cache_nothing_is_left_in_it(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax import Array
 
@@ -33,7 +33,6 @@ def standin_env(**settings: object) -> StandinEnv:
 class TestDrivers:
     """Against the sums that the formulas stand for."""
 
-    @settings(deadline=None)
     @given(st.floats(0, 40))
     def test_braking_distance(self, speed: float) -> None:
         gone, left = 0.0, speed - BRAKING
@@ -41,14 +40,12 @@ class TestDrivers:
             gone, left = gone + left, left - BRAKING
         assert float(standin.braking_distance(jnp.float32(speed))) == pytest.approx(gone, abs=1e-3)
 
-    @settings(deadline=None)
     @given(st.floats(0.01, 200))
     def test_a_car_stops_within_its_room_and_wastes_none(self, room: float) -> None:
         speed = float(standin.stopping_speed(jnp.float32(room)))
         used = speed + float(standin.braking_distance(jnp.float32(speed)))
         assert used == pytest.approx(room, abs=2e-3)
 
-    @settings(deadline=None)
     @given(st.floats(0, 150), st.floats(1, 14))
     def test_a_car_reaches_a_turn_at_its_speed(self, distance: float, target: float) -> None:
         """Going on at the speed allowed, and braking from then on, it is not faster than the target at the turn."""

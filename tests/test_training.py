@@ -1,12 +1,8 @@
 """Whole training runs: what they leave behind, what interrupts them, and what they refuse."""
 
 import json
-import os
-import random
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import gymnasium
@@ -18,25 +14,13 @@ import evenhand as eh
 from evenhand.judge import TEST_SEED
 from evenhand.runs import DiskFull, RunFolder
 from evenhand.runs.settings import ALGORITHMS, settings
+from kills import after, killed_on_the_way, learnt, resuming, training
+from processes import finished, running, until
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")  # MO-Gymnasium's own
 
 STRONG = {"response": "strong"}
 TINY = {"envs": 4, "rollout": 16, "hidden": [8]}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    """Compiled programs of these tests go where the tests' other files go."""
-    folder = str(tmp_path_factory.mktemp("cache"))
-    before = os.environ.get("XDG_CACHE_HOME")
-    os.environ["XDG_CACHE_HOME"] = folder
-    yield folder
-    if before is None:
-        del os.environ["XDG_CACHE_HOME"]
-    else:
-        os.environ["XDG_CACHE_HOME"] = before
-    jax.config.update("jax_compilation_cache_dir", None)
 
 
 def train_species(folder, **changes):
@@ -169,85 +153,30 @@ def test_an_environment_from_python(tmp_path):
 
 # What interrupts them
 
-# Not by preexec_fn, which forks: JAX, once it runs, warns of that. Interrupts are ignored in the background.
-USUAL_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-SCRIPT = """
-import sys, evenhand as eh
-eh.train("species", "a2c", "ggf", steps=int(sys.argv[2]), seeds=int(sys.argv[3]), arguments={"response": "strong"},
-    settings={"envs": 4, "rollout": 16, "hidden": [8]}, folder=sys.argv[1], episodes=2, jobs=int(sys.argv[4]),
-    checkpoint_seconds=0.05)
-"""
-RESUME = "import sys, evenhand as eh; eh.resume(sys.argv[1], checkpoint_seconds=0.05, jobs=int(sys.argv[2]))"
-
-
-def start(code, *arguments):
-    return subprocess.Popen(
-        [sys.executable, "-c", USUAL_CTRL_C + code, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(process):
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    return out + err
-
-
-def wait_for(path, process, patience=60):
-    until = time.monotonic() + patience
-    while not list(path.parent.glob(path.name)):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
 
 @pytest.mark.slow
-def test_killed_twenty_times(tmp_path):
-    steps = 3_000_000
-    finish(start(SCRIPT, tmp_path / "undisturbed", steps, 1, 1))
-    draw = random.Random(0)
-    run, kills = tmp_path / "killed", 0
-    process = start(SCRIPT, run, steps, 1, 1)
-    wait_for(run / "run.json", process)
-    while kills < 20:
-        # Half of the kills come at any moment of the start, the others soon after new work is saved.
-        if kills % 2:
-            time.sleep(draw.uniform(0.0, 2.0))
-        else:
-            saved = set((run / "seed-0").glob("checkpoints/step-*"))
-            until = time.monotonic() + 60
-            while process.poll() is None and set((run / "seed-0").glob("checkpoints/step-*")) == saved:
-                assert time.monotonic() < until
-                time.sleep(0.002)
-            time.sleep(draw.uniform(0.0, 0.1))
-        if process.poll() is not None:
-            break
-        process.kill()
-        process.communicate()
-        kills += 1
-        process = start(RESUME, run, 1)
-    finish(process)
-    assert kills == 20, f"the run ended after {kills} kills: give it more steps"
-    assert final_files(run) == final_files(tmp_path / "undisturbed")
-    assert (run / "evaluations" / "seed-0.json").read_bytes() == (
-        tmp_path / "undisturbed" / "evaluations" / "seed-0.json"
-    ).read_bytes()
+def test_killed_again_and_again(tmp_path):
+    """`make soak` does so a hundred times, at random moments and with every algorithm."""
+    run, undisturbed = tmp_path / "killed", tmp_path / "undisturbed"
+    with running(training(undisturbed)) as process:
+        finished(process)
+    assert killed_on_the_way(run, training(run), resuming(run), [after(saves=1), after(saves=0), after(saves=3)]) == 3
+    assert learnt(run) == learnt(undisturbed)
 
 
 @pytest.mark.slow
 def test_seeds_side_by_side_killed_and_alone_are_the_same(tmp_path):
     """Killing the parent leaves no process behind, and what they were at goes on in one process to the same end."""
-    run = tmp_path / "run"
-    process = start(SCRIPT, run, 400_000, 2, 2)
-    wait_for(run / "seed-0" / "checkpoints" / "step-*", process)
-    process.kill()
-    process.communicate()
-    finish(start(RESUME, run, 1))
-    finish(start(SCRIPT, tmp_path / "alone", 400_000, 2, 1))
-    for seed in (0, 1):
-        assert final_files(run, seed) == final_files(tmp_path / "alone", seed)
+    run, alone = tmp_path / "run", tmp_path / "alone"
+    with running(training(run, seeds=2, jobs=2)) as process:
+        until(lambda: list(run.glob("seed-0/checkpoints/step-*")), process)
+        process.kill()
+        process.communicate()
+        with running(resuming(run)) as second:
+            finished(second)
+    with running(training(alone, seeds=2)) as process:
+        finished(process)
+    assert learnt(run) == learnt(alone)
     assert final_files(run, 0) != final_files(run, 1)
 
 
@@ -255,26 +184,34 @@ def test_seeds_side_by_side_killed_and_alone_are_the_same(tmp_path):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_stops_at_a_checkpoint(tmp_path, jobs):
     run = tmp_path / "run"
-    process = start(SCRIPT, run, 50_000_000, 2, jobs)
-    wait_for(run / "seed-0" / "checkpoints" / "step-*", process)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    with running(training(run, steps=50_000_000, seeds=2, jobs=jobs)) as process:
+        until(lambda: list(run.glob("seed-0/checkpoints/step-*")), process)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
     assert process.returncode != 0
     assert "KeyboardInterrupt" in err
     assert 0 < RunFolder.open(run).progress(0).step < 50_000_000
 
 
 @pytest.mark.slow
+def test_ctrl_c_is_ignored_where_whoever_started_it_says_so(tmp_path):
+    """As a shell does for what runs in the background: Ctrl-C is meant for another program."""
+    run = tmp_path / "run"
+    ignoring = "import os, signal, sys; signal.signal(2, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    with running([sys.executable, "-c", ignoring, *training(run)]) as process:
+        until(lambda: list(run.glob("seed-0/checkpoints/step-*")), process)
+        process.send_signal(signal.SIGINT)
+        finished(process)
+    assert RunFolder.open(run).finished(0)
+
+
+@pytest.mark.slow
 def test_a_second_process_is_refused(tmp_path):
     run = tmp_path / "run"
-    process = start(SCRIPT, run, 50_000_000, 1, 1)
-    try:
-        wait_for(run / "seed-0", process)
+    with running(training(run, steps=50_000_000)) as process:
+        until((run / "seed-0").exists, process)
         with pytest.raises(eh.InputError, match=f"being trained by process {process.pid}"):
             eh.resume(run)
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
