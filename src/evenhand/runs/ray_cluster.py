@@ -110,14 +110,14 @@ def _check_machines(ray: Any) -> None:
     if not machines:
         raise InputError("no machine of the Ray cluster has a CPU for work: ray start --address=... adds machines.")
     ask, here = ray.remote(_packages), _packages()
-    asked = {
-        machine["NodeManagerAddress"]: ask.options(num_cpus=0, scheduling_strategy=_on(ray, machine["NodeID"])).remote()
-        for machine in machines
-    }
-    for name, answer in asked.items():
+    asked = [ask.options(num_cpus=0, scheduling_strategy=_on(ray, machine["NodeID"])).remote() for machine in machines]
+    for machine, answer in zip(machines, asked, strict=True):
+        name = machine["NodeManagerAddress"]
         try:
             there = ray.get(answer, timeout=PATIENCE)
         except ray.exceptions.RayError as error:
+            if machine["NodeID"] not in {other["NodeID"] for other in _machines(ray)}:
+                continue  # it was dead all the time, but the cluster had not missed it yet: others do the work
             raise InputError(
                 f"{name} of the Ray cluster cannot run evenhand ({_first_line(error)}): install it there as here."
             ) from error
