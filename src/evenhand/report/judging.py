@@ -87,6 +87,8 @@ def facts(name: str, tests: Sequence[Any]) -> dict[str, dict[str, float]]:
 
 def doubts(counted: Mapping[str, Mapping[str, float]]) -> list[str]:
     """What is to be said of emulated networks for which the machine was too busy or too slow."""
+    if not counted:
+        return []
     from evenhand.envs.datacenter.trust import DOUBTFUL, reasons
 
     said = []

@@ -280,5 +280,5 @@ def prepare_jax() -> None:
     if config.jax_compilation_cache_dir is None and "EVENHAND_NO_CACHE" not in os.environ:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         config.update("jax_compilation_cache_dir", str(Path(base) / "evenhand" / "compiled"))
-        config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+        config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         config.update("jax_persistent_cache_min_entry_size_bytes", 0)
