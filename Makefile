@@ -11,13 +11,13 @@ PEERS_READY := .venv-peers/.ready
 demo: $(READY)  ## solve a fair planning problem; a table here and a picture in demo/
 	$(BIN)/python -m evenhand.demo
 
-test: $(READY) $(PEERS_READY)  ## every test but those of the next four
+test: $(READY)  ## every test but those of the next four
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 fuzz: $(READY)  ## what chance finds: properties by new examples, and tests/fuzz; EVENHAND_FUZZ=0.05 is a twentieth of it
-	$(LONG) -m "fuzz or hypothesis" --hypothesis-profile explore $(if $(EVENHAND_LOTS),--hypothesis-seed=$(EVENHAND_LOTS)) tests/fuzz tests/test_*.py
+	$(LONG) --jaxtyping-packages=evenhand,beartype.beartype -m "fuzz or hypothesis" --hypothesis-profile explore $(if $(EVENHAND_LOTS),--hypothesis-seed=$(EVENHAND_LOTS)) tests/fuzz tests/test_*.py
 
-soak: $(READY)  ## what takes long: kills at random moments, simulators beside each other; EVENHAND_FUZZ as above
+soak: $(READY) $(PEERS_READY)  ## what takes long: random kills, simulators and libraries beside each other; EVENHAND_FUZZ as above
 	$(LONG) tests/soak
 
 smoke: $(READY)  ## the wheel in an empty environment of PYTHON: train, evaluate, export, solve

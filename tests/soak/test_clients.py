@@ -1,6 +1,6 @@
 """MORL-Baselines and Stable-Baselines3, as they are, learn on evenhand's environments; and the benchmarks' peers run.
 
-They live in .venv-peers, which `make test` sets up, and run in processes of their own.
+They live in .venv-peers, which `make soak` sets up, and run in processes of their own.
 """
 
 from __future__ import annotations
@@ -14,27 +14,26 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import exact
 import learning
 import morl
 
-HERE = Path(__file__).parent
-PEERS = HERE.parent / ".venv-peers" / "bin" / "python"
+TESTS = Path(__file__).parents[1]
+PEERS = TESTS.parent / ".venv-peers" / "bin" / "python"
 STEPS = 512
 """Two updates of 256 each."""
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif("CI" not in os.environ and not PEERS.exists(), reason="no .venv-peers: `make test` makes it"),
-]
+pytestmark = pytest.mark.skipif(
+    "CI" not in os.environ and not PEERS.exists(), reason="no .venv-peers: `make soak` makes it"
+)
 
 
 @pytest.mark.parametrize(("env", "users"), [("species", 2), ("traffic", 4), ("datacenter", 16)])
 @pytest.mark.parametrize("library", ["morl", "sb3"])
 def test_other_libraries_train_on_our_environments(library: str, env: str, users: int) -> None:
-    command = [str(PEERS), str(HERE / "clients.py"), library, env, str(STEPS)]
+    command = [str(PEERS), str(TESTS / "clients.py"), library, env, str(STEPS)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
