@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import cvxpy
 import hypothesis.strategies as st
@@ -35,9 +37,9 @@ from evenhand.agents.replay import Sample, draw, empty_memory, store
 from evenhand.cli.about import settings_of
 from evenhand.envs.gym import GymEnv
 from evenhand.envs.host import HostEnv
-from evenhand.loops import CompiledLoop, HostLoop, Task
+from evenhand.loops import CompiledLoop, HostLoop, Loop, Task
 from evenhand.types import Box, Discrete, Transitions
-from probes import constant_reward, matching_action, one_at_a_time
+from probes import constant_reward, matching_action
 
 THIRDS = eh.GGF([2 / 3, 1 / 3])
 
@@ -54,14 +56,15 @@ def random_transitions(rng, T, N, O, D, actions):  # noqa: E741
         action = rng.normal(size=(T, N, actions.n)).astype(np.float32)
     else:
         action = rng.integers(actions.n, size=(T, N)).astype(np.int32)
-    return Transitions(
-        jnp.asarray(rng.normal(size=(T, N, O)), jnp.float32),
-        jnp.asarray(action),
-        jnp.asarray(rng.normal(size=(T, N, D)), jnp.float32),
-        jnp.asarray(rng.normal(size=(T, N, O)), jnp.float32),
-        jnp.asarray(ended[0]),
-        jnp.asarray(ended[1]),
-        jnp.asarray(rng.random((T, N)) < 0.2),
+    return jax.device_put(
+        Transitions(
+            rng.normal(size=(T, N, O)).astype(np.float32),
+            action,
+            rng.normal(size=(T, N, D)).astype(np.float32),
+            rng.normal(size=(T, N, O)).astype(np.float32),
+            *ended,
+            rng.random((T, N)) < 0.2,
+        )
     )
 
 
@@ -119,8 +122,9 @@ def test_smoothed_weights_in_jax():
     for D in (1, 2, 3, 5):
         ggf = eh.GGF.geometric(D, 3)
         v = rng.normal(size=(50, D)).astype(np.float32)
+        smoothed = jax.jit(ggf.smooth_gradient)
         for width in (0.0, 0.1, 1.0):
-            ours = jax.jit(ggf.smooth_gradient)(jnp.asarray(v), width)
+            ours = smoothed(jnp.asarray(v), width)
             assert ours.dtype == jnp.float32
             np.testing.assert_allclose(ours, ggf.smooth_gradient(v, width), atol=1e-5)
 
@@ -135,26 +139,22 @@ def test_two_users_by_hand():
 
 def test_objective_weights_of_a_ggf():
     J = jnp.array([2.0, 2.2])
-    np.testing.assert_allclose(objective_weights(THIRDS, J, 0.0), [2 / 3, 1 / 3], rtol=1e-6)
+    weights = jax.jit(lambda J, width: objective_weights(THIRDS, J, width))
+    np.testing.assert_allclose(weights(J, 0.0), [2 / 3, 1 / 3], rtol=1e-6)
     # The band is 0.1 times the mean size, 0.21, so that they are 0.2/0.21 of the way from equal weights
-    np.testing.assert_allclose(
-        objective_weights(THIRDS, J, 0.1), [0.5 + 0.2 / 0.21 / 6, 0.5 - 0.2 / 0.21 / 6], rtol=1e-4
-    )
-    np.testing.assert_allclose(
-        objective_weights(THIRDS, -J, 0.1), [0.5 - 0.2 / 0.21 / 6, 0.5 + 0.2 / 0.21 / 6], rtol=1e-4
-    )
-    np.testing.assert_allclose(objective_weights(THIRDS, jnp.zeros(2), 0.1).sum(), 1, rtol=1e-6)
-    np.testing.assert_allclose(objective_weights(THIRDS, jnp.ones(2), 0.1), [0.5, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(weights(J, 0.1), [0.5 + 0.2 / 0.21 / 6, 0.5 - 0.2 / 0.21 / 6], rtol=1e-4)
+    np.testing.assert_allclose(weights(-J, 0.1), [0.5 - 0.2 / 0.21 / 6, 0.5 + 0.2 / 0.21 / 6], rtol=1e-4)
+    np.testing.assert_allclose(weights(jnp.zeros(2), 0.1).sum(), 1, rtol=1e-6)
+    np.testing.assert_allclose(weights(jnp.ones(2), 0.1), [0.5, 0.5], rtol=1e-6)
 
 
 def test_objective_weights_are_continuous():
     """Where users change places: a small step of J is a small step of w, unless the width is 0."""
     ggf = eh.GGF.geometric(3)
     path = jnp.stack([jnp.linspace(0.9, 1.1, 2001), jnp.full(2001, 1.0), jnp.linspace(1.1, 0.9, 2001)], axis=1)
-    weights = jax.vmap(lambda J: objective_weights(ggf, J, 0.1))(path)
-    assert np.abs(np.diff(weights, axis=0)).max() < 0.005
-    jumps = jax.vmap(lambda J: objective_weights(ggf, J, 0.0))(path)
-    assert np.abs(np.diff(jumps, axis=0)).max() > 0.2
+    along = jax.jit(lambda width: jax.vmap(lambda J: objective_weights(ggf, J, width))(path))
+    assert np.abs(np.diff(along(0.1), axis=0)).max() < 0.005
+    assert np.abs(np.diff(along(0.0), axis=0)).max() > 0.2
 
 
 def test_objective_weights_of_other_welfares():
@@ -172,23 +172,25 @@ def test_objective_weights_of_other_welfares():
 def test_initial_states_are_a_ring():
     """Two environments, three places each; the numbers say which observation it is."""
 
+    one_more, mean = jax.jit(remember), jax.jit(mean_over)
+
     def remembered(states, numbers, flags):
-        return remember(states, jnp.asarray(numbers, jnp.float32)[..., None], jnp.asarray(flags))
+        return one_more(states, np.asarray(numbers, np.float32)[..., None], np.asarray(flags))
 
     states = no_initial_states(3, 2, 1)
-    assert (np.asarray(mean_over(states, jnp.ones((3, 2, 4)))) == 0).all()  # nothing is known yet
+    assert (np.asarray(mean(states, jnp.ones((3, 2, 4)))) == 0).all()  # nothing is known yet
     states = remembered(states, [[1, 2], [3, 4], [5, 6]], [[True, False], [False, False], [False, False]])
     np.testing.assert_array_equal(states.stored, [1, 0])
     values = jnp.concatenate([states.observations, 10 * states.observations], axis=-1)  # V = (x, 10 x)
-    np.testing.assert_allclose(mean_over(states, values), [1, 10])
+    np.testing.assert_allclose(mean(states, values), [1, 10])
     states = remembered(states, [[7, 8], [9, 10]], [[True, True], [True, False]])  # 9 is later than 7
     np.testing.assert_array_equal(np.sort(states.observations[:2, 0, 0]), [1, 9])
-    np.testing.assert_allclose(mean_over(states, states.observations), [(1 + 9 + 8) / 3])
+    np.testing.assert_allclose(mean(states, states.observations), [(1 + 9 + 8) / 3])
     for number in range(20, 50):
         states = remembered(states, [[number, number + 100]], [[True, False]])
     np.testing.assert_array_equal(np.sort(states.observations[:, 0, 0]), [47, 48, 49])
     assert int(states.stored[0]) < 6
-    np.testing.assert_allclose(mean_over(states, states.observations), [(47 + 48 + 49 + 8) / 4])
+    np.testing.assert_allclose(mean(states, states.observations), [(47 + 48 + 49 + 8) / 4])
 
 
 # Normalisation
@@ -197,9 +199,9 @@ def test_initial_states_are_a_ring():
 def test_running_statistics_are_those_of_all_data():
     rng = np.random.default_rng(0)
     data = rng.normal([5, -300, 0.1], [2, 30, 0.01], (1000, 3)).astype(np.float32)
-    running = nothing_seen(3)
-    for part in np.split(data, [1, 10, 300, 301, 800]):
-        running = seen(running, jnp.asarray(part))
+    running, one_more = nothing_seen(3), jax.jit(seen)
+    for part in np.split(data, [1, 500, 501]):  # of two sizes
+        running = one_more(running, part)
     np.testing.assert_allclose(running.mean, data.mean(0), rtol=1e-4)
     np.testing.assert_allclose(running.variance, data.var(0, dtype=np.float64), rtol=2e-3)
     assert abs(float(running.number) - 1000) < 1
@@ -214,8 +216,9 @@ def test_rewards_have_one_scale_for_all_objectives():
     T, N, D, gamma = 50, 4, 2, 0.9
     reward = (rng.normal(size=(T, N, D)) * [1, 100]).astype(np.float32)
     ended = rng.random((T, N)) < 0.1
-    scale = rewards_seen(no_rewards_seen(N, D), jnp.asarray(reward[:20]), jnp.asarray(ended[:20]), gamma)
-    scale = rewards_seen(scale, jnp.asarray(reward[20:]), jnp.asarray(ended[20:]), gamma)
+    scale, one_more = no_rewards_seen(N, D), jax.jit(rewards_seen)
+    for part in (slice(25), slice(25, T)):
+        scale = one_more(scale, reward[part], ended[part], gamma)
     sums, running = [], np.zeros((N, D))
     for t in range(T):
         running = gamma * running + reward[t]
@@ -361,6 +364,11 @@ def tabular(logits, values):
     return ActorCritic((Layer(logits, jnp.zeros(logits.shape[1])),), (Layer(values, jnp.zeros(values.shape[1])),), None)
 
 
+LOSS = {name: jax.jit(module.loss, static_argnums=1) for name, module in ALGORITHMS.items()}
+GRADIENT = {
+    name: jax.jit(jax.grad(module.loss, argnums=2, has_aux=True), static_argnums=1)
+    for name, module in ALGORITHMS.items()
+}
 RATIO = np.array([1.5, 0.5, 1.1, 1.5], np.float32)
 ADVANTAGE = np.array([[3, -3], [3, -3], [3, 6], [-3, 6]], np.float32)
 
@@ -392,7 +400,7 @@ def test_ppo_loss_by_hand(clip_of, surrogate):
     problem = Problem(4, Discrete(2), THIRDS)
     params = tabular(np.zeros((4, 2)), np.zeros((4, 2)))
     samples = golden_samples(target=[[1, 2]] * 4)
-    total, facts = ppo.loss(config, problem, params, samples, jnp.array([2 / 3, 1 / 3]), 0.2, config.entropy)
+    total, facts = LOSS["ppo"](config, problem, params, samples, jnp.array([2 / 3, 1 / 3]), 0.2, config.entropy)
     value_loss = 0.5 * (1 + 4) / 2
     np.testing.assert_allclose(facts["policy_loss"], -surrogate, rtol=1e-5)
     np.testing.assert_allclose(facts["value_loss"], value_loss, rtol=1e-5)
@@ -406,7 +414,7 @@ def test_value_clipping_by_hand():
     problem = Problem(4, Discrete(2), THIRDS)
     params = tabular(np.zeros((4, 2)), np.full((4, 2), 3.0))
     samples = golden_samples(target=[[2.5, 0.0]] * 4, value=np.ones((4, 2)))
-    _, facts = ppo.loss(config, problem, params, samples, jnp.array([2 / 3, 1 / 3]), 0.2, config.entropy)
+    _, facts = LOSS["ppo"](config, problem, params, samples, jnp.array([2 / 3, 1 / 3]), 0.2, config.entropy)
     np.testing.assert_allclose(facts["value_loss"], 0.5 * (1.0 + 9.0) / 2, rtol=1e-6)  # max(.25, 1), max(9, 2.25)
 
 
@@ -436,7 +444,8 @@ def test_one_objective_is_plain_ppo(clip_of):
         jnp.asarray(target, jnp.float32)[:, None],
     )
     problem = Problem(B, Discrete(A), eh.GGF([1.0]))
-    total, _ = ppo.loss(config, problem, tabular(logits, values[:, None]), samples, jnp.ones(1), 0.1, config.entropy)
+    params = tabular(logits, values[:, None])
+    total, _ = LOSS["ppo"](config, problem, params, samples, jnp.ones(1), 0.1, config.entropy)
     expected = scalar_ppo(logits, values, action, old, advantage, target, config)
     np.testing.assert_allclose(total, expected, rtol=1e-5)
 
@@ -469,10 +478,8 @@ def policy_gradients(problem, params, x, action, advantage):
             return jnp.sum(jax.scipy.stats.norm.logpdf(action, out, jnp.exp(std)), axis=1)
         return jnp.log(jnp.take_along_axis(jax.nn.softmax(out), action[:, None], axis=1)[:, 0])
 
-    return [
-        jax.grad(lambda actor, k=k: jnp.mean(log_pi(actor) * advantage[:, k]))((params.actor, params.log_std))
-        for k in range(advantage.shape[1])
-    ]
+    alone = jax.jit(jax.grad(lambda actor, advantage: jnp.mean(log_pi(actor) * advantage)))
+    return [alone((params.actor, params.log_std), advantage[:, k]) for k in range(advantage.shape[1])]
 
 
 @pytest.mark.parametrize("actions", [Discrete(3), Box.of(-1, 1, 2)])
@@ -485,9 +492,7 @@ def test_ppo_ascends_the_weighted_policy_gradients(actions, clip_of):
     old = actor_critic.policy(config, problem, params, x).log_prob(action)
     value = actor_critic.critic(config, params, x)
     samples = ppo.Samples(x, action, old, value, advantage, value + advantage)
-    gradient, _ = jax.grad(ppo.loss, argnums=2, has_aux=True)(
-        config, problem, params, samples, weights, 0.2, config.entropy
-    )
+    gradient, _ = GRADIENT["ppo"](config, problem, params, samples, weights, 0.2, config.entropy)
     alone = policy_gradients(problem, params, x, action, advantage)
     expected = jax.tree.map(lambda *g: -sum(w * y for w, y in zip(weights, g, strict=True)), *alone)
     for ours, theirs in zip(
@@ -502,9 +507,7 @@ def test_a2c_ascends_the_weighted_policy_gradients(actions):
     config = a2c.Config(entropy=0.0)
     weights = jnp.array([0.5, 0.3, 0.2])
     target = actor_critic.critic(config, params, x) + advantage
-    gradient, _ = jax.grad(a2c.loss, argnums=2, has_aux=True)(
-        config, problem, params, x, action, advantage @ weights, target, config.entropy
-    )
+    gradient, _ = GRADIENT["a2c"](config, problem, params, x, action, advantage @ weights, target, config.entropy)
     alone = policy_gradients(problem, params, x, action, advantage)
     expected = jax.tree.map(lambda *g: -sum(w * y for w, y in zip(weights, g, strict=True)), *alone)
     for ours, theirs in zip(
@@ -518,7 +521,7 @@ def test_a2c_loss_by_hand():
     config = a2c.Config(hidden=(), value=0.25, entropy=0.01)
     problem = Problem(2, Discrete(2), THIRDS)
     params = tabular([[0.0, np.log(3.0)], [0.0, 0.0]], [[1.0, 2.0], [0.0, 0.0]])
-    total, facts = a2c.loss(
+    total, facts = LOSS["a2c"](
         config,
         problem,
         params,
@@ -539,7 +542,8 @@ def test_a2c_loss_by_hand():
 
 @pytest.mark.parametrize("n", [1, 2, 7, 1280, 4096, 70_000])
 def test_any_order_has_every_step_once(n):
-    order, other = (np.asarray(ppo._any_order(jax.random.key(seed), n)) for seed in (0, 1))
+    any_order = jax.jit(ppo._any_order, static_argnums=1)
+    order, other = (np.asarray(any_order(jax.random.key(seed), n)) for seed in (0, 1))
     np.testing.assert_array_equal(np.sort(order), np.arange(n))
     assert n < 3 or (order != other).any()
 
@@ -547,11 +551,12 @@ def test_any_order_has_every_step_once(n):
 def test_any_order_is_as_likely_as_any_other():
     """Each of the 24 orders of four steps, and each of 256 steps in each quarter."""
     keys = jax.random.split(jax.random.key(0), 24_000)
-    orders = np.asarray(jax.vmap(lambda key: ppo._any_order(key, 4))(keys))
+    orders = np.asarray(jax.jit(jax.vmap(lambda key: ppo._any_order(key, 4)))(keys))
     counts = np.unique(orders, axis=0, return_counts=True)[1]
     assert len(counts) == 24
     assert scipy.stats.chisquare(counts).pvalue > 1e-3
-    places = np.argsort(np.asarray(jax.vmap(lambda key: ppo._any_order(key, 256))(keys[:4000])), axis=1)
+    longer = jax.jit(jax.vmap(lambda key: ppo._any_order(key, 256)))(keys[:4000])
+    places = np.argsort(np.asarray(longer), axis=1)
     quarters = np.stack([np.bincount(column // 64, minlength=4) for column in places.T])
     assert scipy.stats.chisquare(quarters.ravel()).pvalue > 1e-3
 
@@ -669,55 +674,55 @@ def test_hubers_loss_by_hand():
     problem = Problem(2, Discrete(2), THIRDS)
     sample = remembered_step([0, 0], False)
     network = q_network(np.zeros((2, 2, 2)))
-    value, _ = dqn.loss(config, problem, network, sample, jnp.array([[0.5, -3.0]]))
+    value, _ = LOSS["dqn"](config, problem, network, sample, jnp.array([[0.5, -3.0]]))
     np.testing.assert_allclose(value, (0.125 + 2.5) / 2, rtol=1e-6)
-    gradient, _ = jax.grad(dqn.loss, argnums=2, has_aux=True)(
-        config, problem, network, sample, jnp.array([[0.5, -3.0]])
-    )
+    gradient, _ = GRADIENT["dqn"](config, problem, network, sample, jnp.array([[0.5, -3.0]]))
     by_action = np.asarray(gradient[0].weight).reshape(2, 2, 2)
     np.testing.assert_allclose(by_action[0, 0], [-0.25, 0.5], rtol=1e-6)  # mean of −error, and of −sign
     assert not by_action[1].any()
     assert not by_action[0, 1].any()
 
 
-@pytest.mark.parametrize(("remaining", "epsilon"), [(1.0, 0.9), (0.95, 0.5), (0.9, 0.1), (0.3, 0.1)])
-def test_exploration_falls_linearly(remaining, epsilon):
+def test_exploration_falls_linearly():
     config = dqn.Config(hidden=(), exploration_start=0.9, exploration_end=0.1, exploration_fraction=0.1)
     problem = Problem(1, Discrete(4), THIRDS)
     network = q_network([[[0, 0], [0, 0], [1, 1], [0, 0]]])
     state = dqn.initialise(config, problem, 0)._replace(network=network)
-    n = 20_000
-    actions = dqn.explore(config, problem, state, jnp.ones((n, 1)), jax.random.key(0), jnp.array(remaining))
-    counts = np.bincount(actions, minlength=4)
-    p = np.full(4, epsilon / 4) + (1 - epsilon) * np.eye(4)[2]
-    assert scipy.stats.chisquare(counts, n * p).pvalue > 1e-4
+    n, explore = 20_000, jax.jit(dqn.explore, static_argnums=1)
+    for remaining, epsilon in ((1.0, 0.9), (0.95, 0.5), (0.9, 0.1), (0.3, 0.1)):
+        actions = explore(config, problem, state, jnp.ones((n, 1)), jax.random.key(0), jnp.array(remaining))
+        counts = np.bincount(actions, minlength=4)
+        p = np.full(4, epsilon / 4) + (1 - epsilon) * np.eye(4)[2]
+        assert scipy.stats.chisquare(counts, n * p).pvalue > 1e-4
     assert (np.asarray(dqn.act(config, problem, state, jnp.ones((9, 1)), jax.random.key(0))) == 2).all()
 
 
 def numbered(numbers, N=1):
     """Steps whose every part is their number."""
     numbers = np.asarray(numbers, np.float32).reshape(-1, N)
-    column = jnp.asarray(numbers)[..., None]
-    no = jnp.zeros(numbers.shape, bool)
-    return Transitions(column, jnp.asarray(numbers, jnp.int32), column, column + 0.5, no, no, no)
+    column, no = numbers[..., None], np.zeros(numbers.shape, bool)
+    return Transitions(column, numbers.astype(np.int32), column, column + np.float32(0.5), no, no, no)
+
+
+STORE, DRAW = jax.jit(store), jax.jit(draw, static_argnums=2)
 
 
 def test_memory_is_a_ring():
     memory = empty_memory(6, 1, 1)
-    memory = store(memory, numbered([1, 2]))
+    memory = STORE(memory, numbered([1, 2]))
     assert int(memory.stored) == 2
-    sample = draw(memory, jax.random.key(0), 200)
+    sample = DRAW(memory, jax.random.key(0), 6000)
     assert set(np.asarray(sample.action)) == {1, 2}  # and never the empty places
-    memory = store(memory, numbered([3, 4]))
-    memory = store(memory, numbered([5, 6]))
+    memory = STORE(memory, numbered([3, 4]))
+    memory = STORE(memory, numbered([5, 6]))
     np.testing.assert_array_equal(memory.action, [1, 2, 3, 4, 5, 6])
     assert int(memory.stored) == 6
-    memory = store(memory, numbered([7, 8], N=2))
+    memory = STORE(memory, numbered([7, 8], N=2))
     np.testing.assert_array_equal(memory.action, [7, 8, 3, 4, 5, 6])
     np.testing.assert_array_equal(memory.observation[:, 0], [7, 8, 3, 4, 5, 6])
     assert int(memory.stored) == 6
     assert int(memory.position) == 2
-    sample = draw(memory, jax.random.key(1), 6000)
+    sample = DRAW(memory, jax.random.key(1), 6000)
     counts = np.bincount(sample.action, minlength=9)[3:]
     assert scipy.stats.chisquare(counts).pvalue > 1e-4
     for part in (sample.observation[:, 0], sample.reward[:, 0], sample.next_observation[:, 0] - 0.5):
@@ -725,7 +730,7 @@ def test_memory_is_a_ring():
 
 
 def test_rollouts_are_remembered_whole():
-    memory = store(empty_memory(6, 1, 1), numbered([1, 2, 3, 4, 5, 6], N=3))
+    memory = STORE(empty_memory(6, 1, 1), numbered([1, 2, 3, 4, 5, 6], N=3))
     np.testing.assert_array_equal(np.sort(memory.action), [1, 2, 3, 4, 5, 6])
     assert dqn.Config(memory=10, envs=2, rollout=2).room == 12
 
@@ -783,10 +788,35 @@ def equal_bits(a, b):
     )
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_the_same_seed_gives_the_same_bits(algorithm):
-    env = matching_action()
-    loop = CompiledLoop(env, task_of(env, algorithm, tiny(algorithm)))
+class Compiled(NamedTuple):
+    """A probe's two loops, which all tests of an algorithm share: compiling them takes longest."""
+
+    task: Task
+    loops: dict[str, Loop]
+    seconds: dict[str, float]
+    """How long compiling took."""
+
+
+@pytest.fixture(scope="module", params=ALGORITHMS)
+def compiled(request) -> Iterator[Compiled]:
+    algorithm, probe = request.param, matching_action()
+    changes = {"learning_rate": 1e-2, "gamma": 0.5, "envs": 8}
+    if algorithm == "dqn":
+        changes |= {"exploration_end": 0.0, "exploration_fraction": 0.5, "rollout": 1}
+    task = task_of(probe, algorithm, tiny(algorithm, **changes))
+    both = {"compiled": CompiledLoop(probe, task), "host": HostLoop(HostEnv.of(lambda: GymEnv(probe), "probe"), task)}
+    with jax.numpy_rank_promotion("raise"):  # module-wide fixtures come before those of each test
+        seconds = {name: loop.compile(loop.start(0)) for name, loop in both.items()}
+    yield Compiled(task, both, seconds)
+    for loop in both.values():
+        loop.close()
+
+
+UPDATE = {name: jax.jit(module.update, static_argnums=1) for name, module in ALGORITHMS.items()}
+
+
+def test_the_same_seed_gives_the_same_bits(compiled):
+    loop = compiled.loops["compiled"]
     first, again, other = (loop.advance(loop.start(seed), 5, 5) for seed in (0, 0, 1))
     assert equal_bits(first[0], again[0])
     assert not equal_bits(first[0].agent, other[0].agent)
@@ -797,87 +827,64 @@ def test_the_same_seed_gives_the_same_bits(algorithm):
     assert equal_bits(first[0], state)
 
 
-@pytest.mark.parametrize("host", [False, True])
-def test_what_was_compiled_for_one_seed_serves_the_next(host):
-    probe = one_at_a_time(1.0, 2.0)
-    task = task_of(probe, "a2c", tiny("a2c"))
-    env = HostEnv.of(lambda: GymEnv(probe), "probe")
-    shared, own = ((HostLoop(env, task) if host else CompiledLoop(probe, task)) for _ in range(2))
-    assert shared.compile(shared.start(0)) > 0
-    shared.advance(shared.start(0), 3, 3)
-    state = shared.start(1)
-    assert shared.compile(state) == 0
-    after, _ = shared.advance(state, 3, 3)
-    alone, _ = own.advance(own.start(1), 3, 3)
+@pytest.mark.parametrize("name", ["compiled", "host"])
+def test_what_was_compiled_for_one_seed_serves_the_next(compiled, name):
+    """And leaves no trace: a seed after another is the same as before it."""
+    assert compiled.seconds[name] > 0
+    loop = compiled.loops[name]
+    alone, _ = loop.advance(loop.start(1), 3, 3)
+    loop.advance(loop.start(0), 3, 3)
+    state = loop.start(1)
+    assert loop.compile(state) == 0
+    after, _ = loop.advance(state, 3, 3)
     assert equal_bits(after, alone)
-    for loop in (shared, own):
-        loop.close()
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("normalise", [False, True])
-def test_every_algorithm_updates_with_shapes_checked(algorithm, normalise):
+def test_every_algorithm_updates_with_shapes_checked(compiled):
     """Types and ranks are checked while tracing; numbers must be finite, also for γ = 0.99999 and Nash welfare."""
-    config = tiny(algorithm, gamma=0.99999, normalise_observations=normalise, normalise_rewards=normalise)
-    for welfare in (eh.GGF.geometric(3), eh.Nash(3)):
-        problem = Problem(5, Discrete(3), welfare)
+    algorithm = compiled.task.algorithm
+    normalising = tiny(algorithm, normalise_observations=True, normalise_rewards=True)
+    for config, problem in (
+        (compiled.task.config, compiled.task.problem),
+        (normalising, Problem(5, Discrete(3), eh.Nash(4))),
+    ):
+        config = dataclasses.replace(config, gamma=0.99999)
         state = ALGORITHMS[algorithm].initialise(config, problem, 0)
-        transitions = random_transitions(np.random.default_rng(0), config.rollout, 4, 5, 3, Discrete(3))
-        update = jax.jit(lambda s, t, k, p=problem: ALGORITHMS[algorithm].update(config, p, s, t, k, jnp.array(1.0)))
+        sizes = config.rollout, config.envs, problem.observation_size, problem.D
+        transitions = random_transitions(np.random.default_rng(0), *sizes, problem.actions)
         for n in range(4):
-            state, facts = update(state, transitions, jax.random.key(n))
+            state, facts = UPDATE[algorithm](config, problem, state, transitions, jax.random.key(n), np.float32(1.0))
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((facts, state)) if leaf.dtype == jnp.float32)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_both_loops_learn_the_same_from_the_same_steps(algorithm):
-    """The host loop's learning is `loops.learn`, which is the agent's `update`: bit by bit, from the same rollout."""
-    probe = one_at_a_time(1.0, 2.0)
-    config = tiny(algorithm)
-    env = HostEnv.of(lambda: GymEnv(probe), "probe")
-    task = task_of(probe, algorithm, config)
-    host = HostLoop(env, task)
-    transitions = random_transitions(np.random.default_rng(0), config.rollout, 4, 1, 2, Discrete(2))
-    agent = task.agent.initialise(config, task.problem, 0)
-    key = jax.random.key(5)
-    learning, remaining = loops._three_keys(key)[2], jnp.array(0.5)
-    alone, facts = jax.jit(task.agent.update, static_argnums=1)(
-        config, task.problem, agent, transitions, learning, remaining
-    )
-    nothing, none = loops.nothing_tallied(2), loops.no_episodes(4, 2)
-    together, *_, counted = jax.jit(loops.learn, static_argnums=0)(
-        task, config, agent, none, nothing, transitions, learning, remaining
-    )
-    assert equal_bits(alone, together)
-    assert equal_bits(facts, counted)
-    copies = jax.tree.map(jnp.copy, (agent, none))
+def test_both_loops_learn_the_same_from_the_same_steps(compiled):
+    """The host loop's learning is the agent's `update`: bit by bit, from the same rollout."""
+    task, host = compiled.task, compiled.loops["host"]
+    config = task.config
+    transitions = random_transitions(np.random.default_rng(0), config.rollout, config.envs, 1, 2, Discrete(2))
+    agent, key, remaining = task.agent.initialise(config, task.problem, 0), jax.random.key(5), np.float32(0.5)
+    for _ in range(3):  # DQN learns only when it has seen enough
+        agent, _ = UPDATE[task.algorithm](config, task.problem, agent, transitions, key, remaining)
+    learning = loops._three_keys(key)[2]
+    alone, facts = UPDATE[task.algorithm](config, task.problem, agent, transitions, learning, remaining)
+    copies = jax.tree.map(jnp.copy, (agent, loops.no_episodes(config.envs, 2)))
     zeros = jax.tree.map(jnp.zeros_like, facts)
     (hosted, _), sums, *_ = host._learn(config, copies, zeros, loops.nothing_tallied(2), transitions, key, remaining)
+    assert not equal_bits(task.agent.acting(agent), task.agent.acting(alone))
     assert equal_bits(alone, hosted)
     assert equal_bits(facts, sums)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_both_loops_learn_alike(algorithm):
+def test_both_loops_learn_alike(compiled):
     """The same small task, compiled and through Gymnasium: both end near (½, ¼), the best there is."""
-    probe = matching_action()
-    changes = {"learning_rate": 1e-2, "gamma": 0.5, "envs": 8}
-    if algorithm == "dqn":
-        changes |= {"exploration_end": 0.0, "exploration_fraction": 0.5, "rollout": 1}
-    config = tiny(algorithm, **changes)
-    updates = 4000 // config.steps_per_update
-    task = task_of(probe, algorithm, config)
+    updates = 4000 // compiled.task.config.steps_per_update
     rewards = {}
-    for name, loop in {
-        "compiled": CompiledLoop(probe, task),
-        "host": HostLoop(HostEnv.of(lambda: GymEnv(probe), "probe"), task),
-    }.items():
+    for name, loop in compiled.loops.items():
         state, _ = loop.advance(loop.start(0), updates, updates + updates // 4)
         _, report = loop.advance(state, updates // 4, updates + updates // 4)
         assert report["episode_length"] == 1
         rewards[name] = report["reward"]
-        loop.close()
     np.testing.assert_allclose(rewards["compiled"], rewards["host"], atol=0.12)
     for reward in rewards.values():
         assert reward[0] > 0.38

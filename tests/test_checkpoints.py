@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -359,59 +360,62 @@ def test_what_may_not_be_read_is_not_called_damaged(tmp_path: Path) -> None:
 
 
 SAVES_FOR_EVER = """
-    import itertools, os, signal, sys, time
+    import itertools, json, os, signal, sys, time
     import jax
     import numpy as np
     from evenhand.runs import load_newest, save_checkpoint
 
-    folder, keep = sys.argv[1], int(sys.argv[2])
-
     def tree(step):
         return {"step": step, "a": np.full(20_000, step), "b": [np.full(300, step, np.float32) for _ in range(5)]}
 
-    load_newest(folder, tree(0))
-
-    def save_until_killed():
+    def save_until_killed(folder, keep):
         newest = load_newest(folder, tree(0), lambda message: os.write(1, f"damaged {message}\\n".encode()))
         # The first step is one that is there already: it is put aside and replaced.
         for step in itertools.count(newest.step if newest else 0):
             save_checkpoint(folder, step, tree(step), {"step": step}, keep=keep)
 
     # One interpreter that forks: importing JAX for each of the victims would take a second.
-    for line in sys.stdin:
+    for folder, keep, seconds in map(json.loads, sys.stdin):
+        load_newest(folder, tree(0))  # all that a child needs is there
         child = os.fork()
         if child == 0:
-            save_until_killed()
-        sys.stdin.readline() if line == "until told\\n" else time.sleep(float(line))
+            save_until_killed(folder, keep)
+        sys.stdin.readline() if seconds is None else time.sleep(seconds)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         print("killed", flush=True)
 """
 
 
+@pytest.fixture(scope="module")
+def saver() -> Iterator[subprocess.Popen[str]]:
+    """It is told a folder, how many checkpoints to keep, and when to kill who saves there: None if it is told later."""
+    with python(SAVES_FOR_EVER) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("keep", [1, 2])
-def test_killed_at_any_moment_it_goes_on(tmp_path: Path, keep: int) -> None:
+def test_killed_at_any_moment_it_goes_on(saver: subprocess.Popen[str], tmp_path: Path, keep: int) -> None:
     like = {"step": 0, "a": np.zeros(20_000, int), "b": [np.zeros(300, np.float32) for _ in range(5)]}
     chance = random.Random(keep)
     last = leftovers = 0
     save_checkpoint(tmp_path, 0, like, {"step": 0})
-    with python(SAVES_FOR_EVER, tmp_path, keep) as process:
-        for kills in range(600):  # a busy machine needs more of them, and more time for each
-            if kills >= 60 and last > 5 and leftovers > 5:
-                break
-            tell(process, str(chance.uniform(0.002, 0.06) * (1 + kills // 60)))
-            assert line_from(process) == "killed"
-            leftovers += any(entry.name.startswith(".") for entry in tmp_path.iterdir())
-            loaded = load_newest(tmp_path, like, never)
-            assert loaded is not None
-            assert loaded.step >= last
-            last = loaded.step
-            assert loaded.extra == {"step": last}
-            assert all((np.asarray(leaf) == last).all() for leaf in jax.tree_util.tree_leaves(loaded.tree))
-            assert len([entry for entry in tmp_path.iterdir() if not entry.name.startswith(".")]) <= keep + 1
-        assert process.stdin is not None
-        process.stdin.close()
+    for kills in range(600):  # a busy machine needs more of them, and more time for each
+        if kills >= 60 and last > 5 and leftovers > 5:
+            break
+        tell(saver, json.dumps([str(tmp_path), keep, chance.uniform(0.002, 0.06) * (1 + kills // 60)]))
+        assert line_from(saver) == "killed"
+        leftovers += any(entry.name.startswith(".") for entry in tmp_path.iterdir())
+        loaded = load_newest(tmp_path, like, never)
+        assert loaded is not None
+        assert loaded.step >= last
+        last = loaded.step
+        assert loaded.extra == {"step": last}
+        assert all((np.asarray(leaf) == last).all() for leaf in jax.tree_util.tree_leaves(loaded.tree))
+        assert len([entry for entry in tmp_path.iterdir() if not entry.name.startswith(".")]) <= keep + 1
     assert last > 5
     assert leftovers > 5, "the kills are meant to hit a process that is writing"
     save_checkpoint(tmp_path, last + 1, like, keep=keep)
@@ -480,21 +484,18 @@ def test_killed_before_every_single_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_reading_while_another_process_saves(tmp_path: Path) -> None:
+def test_reading_while_another_process_saves(saver: subprocess.Popen[str], tmp_path: Path) -> None:
     like = {"step": 0, "a": np.zeros(20_000, int), "b": [np.zeros(300, np.float32) for _ in range(5)]}
     save_checkpoint(tmp_path, 0, like)
     seen = set()
-    with python(SAVES_FOR_EVER, tmp_path, 1) as process:
-        tell(process, "until told")
-        while len(seen) <= 10:
-            loaded = load_newest(tmp_path, like, never)
-            assert loaded is not None
-            assert all((np.asarray(leaf) == loaded.step).all() for leaf in jax.tree_util.tree_leaves(loaded.tree))
-            seen.add(loaded.step)
-        tell(process, "enough")
-        assert line_from(process) == "killed"
-        assert process.stdin is not None
-        process.stdin.close()
+    tell(saver, json.dumps([str(tmp_path), 1, None]))
+    while len(seen) <= 10:
+        loaded = load_newest(tmp_path, like, never)
+        assert loaded is not None
+        assert all((np.asarray(leaf) == loaded.step).all() for leaf in jax.tree_util.tree_leaves(loaded.tree))
+        seen.add(loaded.step)
+    tell(saver, "enough")
+    assert line_from(saver) == "killed"
 
 
 # ---------------------------------------------------------------------------------------------- a full disk

@@ -55,7 +55,7 @@ class TestEnvironment:
         assert env.render().shape[2] == 3
 
     def test_a_quiet_network_delivers_what_is_sent(self, emulated: Any) -> None:
-        env = emulated(episode_steps=30)
+        env = emulated(episode_steps=20)
         env.reset(seed=0)
         rates = np.linspace(0.5, 3, 16).astype(np.float32)
         rewards, total, truncated = [], np.zeros(16), False
@@ -66,13 +66,13 @@ class TestEnvironment:
             assert not terminated
             total += info["delivered"]
             rewards.append(reward)
-        assert len(rewards) == 30
+        assert len(rewards) == 20
         if not info["summary"][DOUBTFUL]:
-            np.testing.assert_allclose(total / 30, rates, rtol=0.1, atol=0.1)
+            np.testing.assert_allclose(total / 20, rates, rtol=0.1, atol=0.1)
         np.testing.assert_allclose(rewards[0], rates)  # the queues were empty when the rates were chosen
         np.testing.assert_allclose(observation[320:], rates)
         summary = info["summary"]
-        assert summary["goodput average"] == pytest.approx(total.mean() / 30)
+        assert summary["goodput average"] == pytest.approx(total.mean() / 20)
         assert {
             SENT,
             BEHIND,
@@ -123,13 +123,13 @@ class TestEnvironment:
 
     def test_steps_keep_time(self, emulated: Any) -> None:
         """At the pace of its own and at four times that; how much longer they take is a matter of the machine."""
-        for time_scale, steps in ((1, 20), (4, 80)):
+        for time_scale, steps in ((1, 10), (4, 40)):
             env = emulated(time_scale=time_scale)
             env.reset(seed=0)
             start = time.perf_counter()
             for _ in range(steps):
                 env.step(np.full(16, 1, np.float32))
-            assert time.perf_counter() - start > 0.95
+            assert time.perf_counter() - start > 0.45
             env.close()
 
     def test_the_first_step_begins_with_its_rates(self, emulated: Any) -> None:
@@ -234,13 +234,13 @@ def test_two_at_once_lead_to_the_same(emulated: Any) -> None:
     def played(env: EmulatedEnv) -> tuple[float, float, float]:
         env.reset(seed=0)
         fill, delivered = [], []
-        for _ in range(60):
+        for _ in range(40):
             observation, *_, info = env.step(np.full(16, 5, np.float32))
             fill.append(observation[:80].max())
             delivered.append(info["delivered"].sum())
         return float(np.mean(fill)), float(np.mean(delivered)), info["summary"][DOUBTFUL]
 
-    first, second = emulated(episode_steps=60), emulated(episode_steps=60)
+    first, second = emulated(episode_steps=40), emulated(episode_steps=40)
     alone = played(first)
     together: dict[int, tuple[float, float, float]] = {}
     threads = [
@@ -270,7 +270,7 @@ def program(capsys: pytest.CaptureFixture[str], *words: Any, code: int | None = 
 class TestCommands:
     def test_calibrate(self, capsys: pytest.CaptureFixture[str]) -> None:
         """Six policies, compared step by step; the limits are for quiet machines and whole episodes."""
-        given = ("--env", "traffic=hotspot:2,3", "--env", "episode_steps=30")
+        given = ("--env", "traffic=hotspot:2,3", "--env", "episode_steps=20")
         found = program(capsys, "calibrate", "datacenter", *given, code=None)
         policies = [pair["policy"] for pair in found["pairs"]]
         assert policies == ["maximum", "equal share", "max-min fair", "utilitarian optimum", "random", "back off"]
@@ -309,10 +309,11 @@ class TestCommands:
     @pytest.mark.slow
     def test_evaluate_on_both(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         run = tmp_path / "run"
-        words = ["train", "datacenter", "--steps", "4000", "--seeds", "1", "--env", "episode_steps=30", "-o", run]
-        assert cli.main(list(map(str, words))) == 0
+        words = ["train", "datacenter", "--steps", 64, "--seeds", 1, "--env", "episode_steps=20", "--episodes", 0]
+        small = ["--set", "envs=2", "rollout=32", "minibatches=2", "epochs=1"]
+        assert cli.main(list(map(str, [*words, *small, "-o", run]))) == 0
         capsys.readouterr()
-        found = program(capsys, "evaluate", run, "--backend", "emulated", "--episodes", 1)
+        found = program(capsys, "evaluate", run, "--backend", "emulated")
         assert found["backends"] == ["simulated", "emulated"]
         names = [policy["name"] for policy in found["policies"]]
         assert names[:4] == ["GGF-PPO, simulated", "GGF-PPO, emulated", "random, simulated", "random, emulated"]

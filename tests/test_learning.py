@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import NamedTuple
+import functools
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +27,9 @@ from evenhand.envs.finite import FiniteEnv, Tables
 from evenhand.exact import examples
 from evenhand.exact.policies import evaluate
 from evenhand.loops import CompiledLoop, Task
+from evenhand.types import Box, Discrete
 from probes import (
+    Probe,
     constant_reward,
     delayed_reward,
     matching_action,
@@ -74,20 +79,125 @@ PROBING = {
 }
 
 
-def trained(env, algorithm, steps=15_000, welfare=None, config=None):
+QUICKLY = {"xla_backend_optimization_level": 1}
+"""Compiling takes longer than learning; with this it takes half the time, and the programs are no slower."""
+
+
+def all_at_once(run, *each):
+    """Calls a function with the first of everything, the second, and so on: one compiled program."""
+    each = [jax.tree.map(lambda *leaves: np.stack(leaves), *trees) for trees in each]
+    return jax.jit(jax.vmap(run)).lower(*each).compile(QUICKLY)(*each)
+
+
+def run_of(env, task, config, steps, seed):
+    """A whole training, which may be traced: what was learnt, and what was reported."""
+    updates, state = jnp.array(steps // config.steps_per_update), CompiledLoop(env, task).start(seed)
+    state, sums, tally = loops._run(env, task, config, state, updates, updates)
+    return state.agent, sums | tally._asdict()
+
+
+def nth(tree, n):
+    return jax.tree.map(lambda x: x[n], tree)
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """One of several probes of two users, brought to the same sizes; its number may be traced."""
+
+    probes: tuple[Probe, ...]
+    number: Any
+
+    objectives = ("user 1", "user 2")
+    reward_space = Box.of(-np.inf, np.inf, 2)
+
+    @property
+    def observation_space(self):
+        return Box.of(-np.inf, np.inf, max(probe.O for probe in self.probes))
+
+    @property
+    def action_space(self):
+        return Discrete(max(probe.action_space.n for probe in self.probes))
+
+    def _wide(self, x):
+        return jnp.pad(x, (0, self.observation_space.n - len(x)))
+
+    def reset(self, key):
+        def begun(probe):
+            state, x = probe.reset(key)
+            return state._replace(observation=self._wide(x)), self._wide(x)
+
+        return jax.lax.switch(self.number, [partial(begun, probe) for probe in self.probes])
+
+    def step(self, state, action, key):
+        def stepped(probe):
+            own = state._replace(observation=state.observation[: probe.O])
+            after = probe.step(own, jnp.minimum(action, probe.action_space.n - 1), key)
+            x = self._wide(after.observation)
+            return after._replace(state=after.state._replace(observation=x), observation=x)
+
+        return jax.lax.switch(self.number, [partial(stepped, probe) for probe in self.probes])
+
+
+PAID = (1.0, -2.0)
+PROBES = {
+    "ends": constant_reward(PAID, 1, True),
+    "is cut off": constant_reward(PAID, 1, False),
+    "by observation": reward_by_observation(),
+    "delayed": delayed_reward(3),
+    "matching": matching_action(),
+    "one at a time": one_at_a_time(2.0, 3.0),
+}
+PROBING_STEPS = {"ppo": 60_000, "a2c": 60_000, "dqn": 30_000}
+TOGETHER = {name: (tuple(PROBES),) for name in ALGORITHMS}
+# A2C divides advantages by their deviation: where all are alike, the critic learns only if there is no choice.
+TOGETHER["a2c"] = (("ends", "is cut off"), ("by observation", "delayed", "matching", "one at a time"))
+
+
+def task_for(env, algorithm, config):
+    return Task(algorithm, config, eh.GGF.geometric(len(env.objectives)), env.observation_space.n, env.action_space)
+
+
+def assert_finite(report):
+    assert all(np.isfinite(value).all() for value in report.values())
+
+
+@functools.cache
+def probed(algorithm, names, seed=0):
+    """A task, and what was learnt of each of some probes, all trained at once."""
+    config, probes = PROBING[algorithm], tuple(PROBES[name] for name in names)
+    task = task_for(OneOf(probes, 0), algorithm, config)
+    agents, sums = all_at_once(
+        lambda number: run_of(OneOf(probes, number), task, config, PROBING_STEPS[algorithm], seed),
+        list(np.arange(len(probes))),
+    )
+    assert_finite(sums)
+    return task, {name: nth(agents, n) for n, name in enumerate(names)}
+
+
+def learnt(algorithm, probe):
+    (names,) = (names for names in TOGETHER[algorithm] if probe in names)
+    task, agents = probed(algorithm, names)
+    return task, agents[probe]
+
+
+def wide(task, observations):
+    """Observations of a probe, as all of them have."""
+    observations = np.asarray(observations, np.float32)
+    return jnp.asarray(np.pad(observations, ((0, 0), (0, task.observation_size - observations.shape[1]))))
+
+
+def trained(env, algorithm, steps, config=None, seed=0):
+    """A probe of other sizes, trained alone."""
     config = config or PROBING[algorithm]
-    welfare = welfare or eh.GGF.geometric(len(env.objectives))
-    task = Task(algorithm, config, welfare, env.observation_space.n, env.action_space)
-    loop = CompiledLoop(env, task)
-    updates = steps // config.steps_per_update
-    state, report = loop.advance(loop.start(0), updates, updates)
-    assert all(np.isfinite(value).all() for name, value in report.items() if not name.startswith("episode"))
-    return task, state.agent
+    task = task_for(env, algorithm, config)
+    agent, sums = jax.jit(lambda: run_of(env, task, config, steps, seed)).lower().compile(QUICKLY)()
+    assert_finite(sums)
+    return task, agent
 
 
 def values(task, agent, observations):
     """What the agent expects to come: returns times 1 − γ."""
-    x = jnp.asarray(observations, jnp.float32)
+    x = wide(task, observations)
     if task.algorithm == "dqn":
         Q = dqn.action_values(task.config, task.problem, agent.network, x)
         best = task.agent.mode(task.config, task.problem, agent, x)
@@ -96,7 +206,7 @@ def values(task, agent, observations):
 
 
 def probabilities(task, agent, observations):
-    x = jnp.asarray(observations, jnp.float32)
+    x = wide(task, observations)
     if task.algorithm == "dqn":
         return np.eye(task.actions.n)[np.asarray(task.agent.mode(task.config, task.problem, agent, x))]
     learnt = agent.params._replace(actor=agent.averaged.actor, log_std=agent.averaged.log_std)
@@ -108,29 +218,27 @@ def probabilities(task, agent, observations):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_end_of_an_episode_is_worth_nothing_and_a_time_limit_is_none(algorithm):
     """The same rewards: r where the step is the last, r/(1 − γ) where the episode is only cut off."""
-    reward = np.array([1.0, -2.0])
-    for terminates, expected in ((True, (1 - GAMMA) * reward), (False, reward)):
-        env = constant_reward(tuple(reward), 1, terminates)
-        got = values(*trained(env, algorithm), [[1.0]])[0]
+    for probe, expected in (("ends", (1 - GAMMA) * np.array(PAID)), ("is cut off", np.array(PAID))):
+        got = values(*learnt(algorithm, probe), [[1.0]])[0]
         np.testing.assert_allclose(got, expected, atol=0.03)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_values_depend_on_the_observation(algorithm):
-    got = values(*trained(reward_by_observation(), algorithm), [[-1.0], [1.0]])
+    got = values(*learnt(algorithm, "by observation"), [[-1.0], [1.0]])
     np.testing.assert_allclose(got, (1 - GAMMA) * np.array([[-1, 3], [1, 1]]), atol=0.02)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_delayed_rewards_are_discounted(algorithm):
-    got = values(*trained(delayed_reward(3), algorithm, 30_000), np.eye(4))
+    got = values(*learnt(algorithm, "delayed"), np.eye(4))
     expected = (1 - GAMMA) * GAMMA ** np.array([3, 2, 1, 0])[:, None] * [1, 2]
     np.testing.assert_allclose(got, expected, atol=0.02)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_actions_that_match_the_observation(algorithm):
-    p = probabilities(*trained(matching_action(), algorithm), [[-1.0], [1.0]])
+    p = probabilities(*learnt(algorithm, "matching"), [[-1.0], [1.0]])
     assert p[0, 0] > 0.95
     assert p[1, 1] > 0.95
 
@@ -138,7 +246,7 @@ def test_actions_that_match_the_observation(algorithm):
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
 def test_two_users_of_whom_one_can_be_served(algorithm):
     """Served for 2 or for 3: the fair policy serves the first more often, so that both have 1.2."""
-    p = probabilities(*trained(one_at_a_time(2.0, 3.0), algorithm, 60_000), [[1.0]])[0]
+    p = probabilities(*learnt(algorithm, "one at a time"), [[1.0]])[0]
     np.testing.assert_allclose(p, [0.6, 0.4], atol=0.06)
 
 
@@ -294,23 +402,15 @@ def learnt_policies(algorithm, cases, seed=0):
     config, D = SETTINGS[algorithm], cases[0].model.D
     envs = [FiniteEnv(padded(case.model), EPISODE) for case in cases]
     task = Task(algorithm, config, eh.GGF.geometric(D), STATES, envs[0].action_space)
-    updates = STEPS[algorithm] // config.steps_per_update
 
-    def run(tables: Tables, gamma, state):
+    def run(tables: Tables, gamma):
         env = copy.copy(envs[0])
         env.tables = tables
-        n = jnp.array(updates)
-        state, *_ = loops._run(env, task, with_number(config, "gamma", gamma), state, n, n)
-        return state.agent
+        return run_of(env, task, with_number(config, "gamma", gamma), STEPS[algorithm], seed)[0]
 
-    def together(trees):
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-
-    starts = together([CompiledLoop(env, task).start(seed) for env in envs])
-    tables = together([same_sizes(env.tables) for env in envs])
-    gammas = jnp.array([case.gamma for case in cases])
-    agents = jax.jit(jax.vmap(run))(tables, gammas, starts)
-    return [probabilities(task, jax.tree.map(lambda x, i=i: x[i], agents), np.eye(STATES)) for i in range(len(cases))]
+    tables = [same_sizes(env.tables) for env in envs]
+    agents = all_at_once(run, tables, [np.float32(case.gamma) for case in cases])
+    return [probabilities(task, nth(agents, n), np.eye(STATES)) for n in range(len(cases))]
 
 
 def share_of(welfare, case, policy, best):

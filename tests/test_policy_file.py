@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*precision lowered by casting:U
 
 SMALL = {"envs": 2, "rollout": 64, "hidden": (16, 8)}
 NORMALISED = {"normalise_observations": True}
+DQN = {"learning_starts": 64}
 SCRIPT = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[1] / "docs" / "deploy.md").read_text(), re.S)[0]
 ALONE = """
 import sys
@@ -62,7 +65,27 @@ def alone(file: Path, observations: Any, draws: int = 0) -> tuple[Any, Any]:
 
 def trained(folder: Path, env: Any, algo: str, settings: dict[str, Any], welfare: str = "ggf", **more: Any) -> eh.Run:
     """A run that is long enough for all its numbers to have changed."""
-    return eh.train(env, algo, welfare, 256, settings=SMALL | settings, folder=folder / "run", episodes=0, **more)
+    return eh.train(env, algo, welfare, 256, settings=SMALL | settings, folder=folder, episodes=0, **more)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], eh.Run]:
+    """Runs by name, each trained when it is asked for the first time."""
+    fast = NORMALISED | {"learning_rate": 0.03, "minibatches": 2, "epochs": 2}
+    settings: dict[str, Any] = {
+        "species ppo": ("species", "ppo", fast, "ggf", [3, 5]),
+        "datacenter a2c": ("datacenter", "a2c", {}, "ggf", 1),
+        "species dqn": ("species", "dqn", NORMALISED | DQN | {"output_activation": "relu"}, "leximin", 1),
+        "Pendulum ppo": ("Pendulum-v1", "ppo", fast | {"activation": "relu"}, "ggf", 1),
+        "Parts dqn": (Parts, "dqn", DQN, "ggf", 1),
+    }
+
+    @functools.cache
+    def run(name: str) -> eh.Run:
+        env, algo, more, welfare, seeds = settings[name]
+        return trained(tmp_path_factory.mktemp("runs") / "run", env, algo, more, welfare, seeds=seeds, jobs=1)
+
+    return run
 
 
 def test_the_script_is_twenty_lines_of_numpy() -> None:
@@ -70,20 +93,9 @@ def test_the_script_is_twenty_lines_of_numpy() -> None:
     assert set(re.findall(r"^(?:import|from) (\w+)", SCRIPT, re.M)) == {"json", "numpy"}
 
 
-@pytest.mark.parametrize(
-    ("env", "algo", "welfare", "settings"),
-    [
-        ("species", "ppo", "ggf", NORMALISED),
-        ("datacenter", "a2c", "ggf", {}),
-        ("species", "dqn", "leximin", NORMALISED | {"learning_starts": 64, "output_activation": "relu"}),
-        ("Pendulum-v1", "ppo", "ggf", NORMALISED | {"activation": "relu"}),
-        ("CartPole-v1", "dqn", "ggf", {"learning_starts": 64}),
-    ],
-)
-def test_the_script_acts_as_evenhand_does(
-    tmp_path: Path, env: str, algo: str, welfare: str, settings: dict[str, Any]
-) -> None:
-    run = trained(tmp_path, env, algo, settings, welfare)
+@pytest.mark.parametrize("name", ["species ppo", "datacenter a2c", "species dqn", "Pendulum ppo"])
+def test_the_script_acts_as_evenhand_does(runs: Callable[[str], eh.Run], tmp_path: Path, name: str) -> None:
+    run = runs(name)
     file = run.export(tmp_path / "policy.safetensors")
     policy = run.policy()
     observations = np.random.default_rng(0).normal(0, 3, (200, policy.task.observation_size)).astype(np.float32)
@@ -99,9 +111,9 @@ def test_the_script_acts_as_evenhand_does(
         np.testing.assert_array_equal(certain, ours)
 
 
-def test_actions_of_several_parts_and_images(tmp_path: Path) -> None:
+def test_actions_of_several_parts_and_images(runs: Callable[[str], eh.Run], tmp_path: Path) -> None:
     """Combinations come out as the environment knows them; bytes go in as numbers from 0 to 1."""
-    run = trained(tmp_path, Parts, "ppo", {"learning_rate": 0.03})
+    run = runs("Parts dqn")
     file = run.export(tmp_path / "policy.safetensors")
     images = np.random.default_rng(0).integers(0, 256, (50, 2, 3), np.uint8)
     certain, _ = alone(file, images / 255)
@@ -110,9 +122,9 @@ def test_actions_of_several_parts_and_images(tmp_path: Path) -> None:
     assert all(Parts.action_space.contains(action) for action in certain)
 
 
-@pytest.mark.parametrize("env", ["species", "Pendulum-v1"])
-def test_draws_have_the_policys_distribution(tmp_path: Path, env: str) -> None:
-    run = trained(tmp_path, env, "ppo", NORMALISED | {"learning_rate": 0.03})
+@pytest.mark.parametrize("name", ["species ppo", "Pendulum ppo"])
+def test_draws_have_the_policys_distribution(runs: Callable[[str], eh.Run], tmp_path: Path, name: str) -> None:
+    run = runs(name)
     file = run.export(tmp_path / "policy.safetensors")
     policy = run.policy()
     observation = np.random.default_rng(0).normal(size=(1, policy.task.observation_size)).astype(np.float32)
@@ -123,9 +135,9 @@ def test_draws_have_the_policys_distribution(tmp_path: Path, env: str) -> None:
 
 
 def test_the_file_says_where_it_comes_from_and_is_the_same_each_time(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Callable[[str], eh.Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = trained(tmp_path, "species", "ppo", {}, seeds=[3, 5], jobs=1)
+    run = runs("species ppo")
     files = [run.export(tmp_path / name, seed) for name, seed in (("a", None), ("b", 3), ("c", 5))]
     assert files[0].read_bytes() == files[1].read_bytes() != files[2].read_bytes()
     data = files[2].read_bytes()

@@ -17,7 +17,7 @@ from evenhand.runs.study import FIRST_SEED, Cell
 from test_cli_learning import program, refused
 from test_study import Here, ignore
 
-TINY = Search("species", "a2c", "ggf", 640, seeds=1, episodes=1, arguments={"response": "strong", "episode_steps": 20})
+TINY = Search("species", "a2c", "ggf", 640, seeds=1, episodes=1, arguments={"response": "strong", "episode_steps": 200})
 
 
 def silent(_: int) -> Any:
@@ -57,21 +57,28 @@ class Interrupted(Here):
         return super().map(cells, root, report, say)
 
 
-def test_a_search_that_was_stopped_ends_with_the_same_trials(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[Trial]:
+    """The trials of a tiny search, done in this process."""
     told: list[Trial] = []
-    whole = carry_on(TINY, tmp_path / "whole", 3, Here(), silent, ignore, told.append)
-    assert whole == told
-    assert [trial.number for trial in whole] == [0, 1, 2]
+    trials = carry_on(TINY, tmp_path_factory.mktemp("whole"), 2, Here(), silent, ignore, told.append)
+    assert trials == told
+    return trials
+
+
+def test_a_search_that_was_stopped_ends_with_the_same_trials(tmp_path: Path, whole: list[Trial]) -> None:
+    assert [trial.number for trial in whole] == [0, 1]
     assert whole[0].settings == {}
+    assert whole[0].score != whole[1].score
     with pytest.raises(KeyboardInterrupt):
-        carry_on(TINY, tmp_path / "stopped", 3, Interrupted(2), silent, ignore, ignore)
-    assert len(check(TINY, tmp_path / "stopped")) == 2
+        carry_on(TINY, tmp_path, 2, Interrupted(1), silent, ignore, ignore)
+    assert len(check(TINY, tmp_path)) == 1
     again = Here()
-    assert carry_on(TINY, tmp_path / "stopped", 3, again, silent, ignore, ignore) == whole
+    assert carry_on(TINY, tmp_path, 2, again, silent, ignore, ignore) == whole
     assert [cell.seed for cell in again.done] == [0]  # one cell was left, with a seed below those of studies
-    assert json.loads((tmp_path / "stopped" / "trials.json").read_text())[2]["settings"] == whole[2].settings
+    assert json.loads((tmp_path / "trials.json").read_text())[1]["settings"] == whole[1].settings
     with pytest.raises(InputError, match="a search for something else"):
-        check(dataclasses.replace(TINY, welfare="nash"), tmp_path / "stopped")
+        check(dataclasses.replace(TINY, welfare="nash"), tmp_path)
 
 
 def test_the_best_trial_says_where_it_comes_from() -> None:
@@ -104,12 +111,14 @@ def test_bad_input_gets_one_sentence_and_no_work(
 
 
 @pytest.mark.slow
-def test_the_program_searches(tmp_path: Path) -> None:
-    words = ["tune", "species", "--algo", "a2c", "--env", "response=strong", "--steps", 640, "--seeds", 1]
-    words += ["--episodes", 1, "--jobs", 1, "-o", tmp_path / "search"]
+def test_the_program_searches(tmp_path: Path, whole: list[Trial]) -> None:
+    """The same search in processes of its own: the same trials."""
+    words = ["tune", "species", "--algo", "a2c", "--env", "response=strong", "episode_steps=200", "--steps", 640]
+    words += ["--measure", "average", "--seeds", 1, "--episodes", 1, "--jobs", 1, "-o", tmp_path / "search"]
     answer = program(*words, "--trials", 2)
     assert answer.code == 0, answer.err
     assert "2 trials × 1 seeds, 0 trials done already" in answer.out
+    assert check(TINY, tmp_path / "search") == whole
     assert "[species.a2c]" in (tmp_path / "search" / "best.toml").read_text()
     answer = program(*words, "--trials", 2)
     assert (answer.code, "2 trials done already" in answer.out) == (0, True)

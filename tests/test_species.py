@@ -378,7 +378,7 @@ def test_gym_and_pure_environment_agree_bit_for_bit(observation: str) -> None:
     state, expected = jax.jit(species.reset)(sub)
     assert np.array_equal(seen, expected)
     step_by_hand = jax.jit(species.step)
-    for a in np.random.default_rng(0).integers(0, 5, 300):
+    for a in np.random.default_rng(0).integers(0, 5, 100):
         key, sub = jax.random.split(key)
         step = step_by_hand(state, a, sub)
         state = step.state
@@ -574,7 +574,7 @@ def test_the_model_follows_the_environment_in_a_year() -> None:
     assert row.sum(axis=1) @ reference.value_grid == pytest.approx(values.mean(), rel=2e-3)
 
 
-@pytest.mark.parametrize(("response", "then"), [("strong", ENFORCE), ("published", ENFORCE), ("published", HALF)])
+@pytest.mark.parametrize(("response", "then"), [("strong", ENFORCE), ("published", HALF)])
 def test_constant_policies_bring_the_same_in_model_and_environment(response: str, then: int) -> None:
     """Introduce where there are no otters, and then always the same: discounted returns, to half a percent or so."""
     reference = SpeciesReference(Species(response=response), 61, 61)
@@ -607,16 +607,29 @@ def test_small_reference_is_near_the_large_one() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("response", "discounted", "average"), [("strong", 0.481, 0.4995), ("published", 0.6157, 0.656)]
-)
-def test_the_optimum_is_reached_in_the_environment(response: str, discounted: float, average: float) -> None:
-    reference = SpeciesReference(Species(response=response), 61, 31)
-    optimum = reference.discounted(GGF)
-    assert optimum.welfare == pytest.approx(discounted, rel=0.004)
-    _, score = reference.calibrated(optimum, GGF, jax.random.key(0), years=800, episodes=500)
-    assert GGF.value(score.returns) == pytest.approx(discounted, rel=0.01)
-    optimum = reference.average(GGF)
-    assert optimum.welfare == pytest.approx(average, rel=0.004)
-    _, score = reference.calibrated(optimum, GGF, jax.random.key(0), years=1500, skip=300, episodes=100)
-    assert GGF.value(score.returns) == pytest.approx(average, rel=0.015)
+def test_the_optimum_is_reached_in_the_environment() -> None:
+    """The test above has a discounted one, with the other response; `make soak` has all four."""
+    reach_the_optimum("published", "average")
+
+
+OPTIMA = {
+    ("strong", "discounted"): 0.481,
+    ("strong", "average"): 0.4995,
+    ("published", "discounted"): 0.6157,
+    ("published", "average"): 0.656,
+}
+
+
+def reach_the_optimum(response: str, criterion: str) -> None:
+    reference, known = SpeciesReference(Species(response=response), 61, 31), OPTIMA[response, criterion]
+    key = jax.random.key(0)
+    if criterion == "discounted":
+        optimum = reference.discounted(GGF)
+        _, score = reference.calibrated(optimum, GGF, key, years=800, episodes=500)
+        tolerance = 0.01
+    else:
+        optimum = reference.average(GGF)
+        _, score = reference.calibrated(optimum, GGF, key, years=1500, skip=300, episodes=100)
+        tolerance = 0.015
+    assert optimum.welfare == pytest.approx(known, rel=0.004)
+    assert GGF.value(score.returns) == pytest.approx(known, rel=tolerance)

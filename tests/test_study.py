@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from evenhand.errors import InputError
 from evenhand.judge import TEST_SEED, Evaluation, evaluate_policy
 from evenhand.papers import PLANS, SCALES, plan
 from evenhand.report.study import settings_of, verdicts
-from evenhand.runs.folder import locked
+from evenhand.runs.folder import RunFolder, locked
 from evenhand.runs.study import (
     FIRST_SEED,
     Cell,
@@ -35,8 +36,8 @@ from evenhand.runs.study import (
     missing_of,
     seconds_of,
 )
-from kills import after, killed_on_the_way, learnt
-from processes import finished, running, until
+from kills import after, learnt, saved
+from processes import running, until
 from test_cli_learning import PROGRAM, program, refused
 
 SMALL = {"envs": 4, "rollout": 16, "hidden": [8]}
@@ -161,17 +162,46 @@ def test_two_at_once_are_refused(done: tuple[Path, list[Cell]]) -> None:
         carry_out(cells, root, Here(), ignore, ignore)
 
 
-def test_executors_are_interchangeable(done: tuple[Path, list[Cell]], tmp_path: Path) -> None:
-    """Spawned processes give the same bits as this one."""
+IN_ITS_OWN_PROCESS = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from test_study import TINY, ThisMachine, carry_out, cells_of, ignore
+carry_out(cells_of(TINY), Path(sys.argv[1]), ThisMachine(2, 0.0), ignore, ignore)
+"""
+
+
+def session(leader: int) -> set[int]:
+    """The processes of a session that still run."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            state, _, _, sid = path.read_text().rpartition(")")[2].split()[:4]
+            if int(sid) == leader and state != "Z":
+                found.add(int(path.parent.name))
+    return found
+
+
+def test_executors_are_interchangeable_and_kills_change_nothing(done: tuple[Path, list[Cell]], tmp_path: Path) -> None:
+    """Spawned processes give the same bits as this one, also when they go on with what others were killed at.
+
+    `make soak` kills the program ten times, at random moments.
+    """
     assert isinstance(ThisMachine(), Executor)
     assert isinstance(Here(), Executor)
     root, cells = done
-    seen: list[Any] = []
+    with running([sys.executable, "-c", IN_ITS_OWN_PROCESS, tmp_path, Path(__file__).parent]) as process:
+        assert after(saves=1, alone=True)(process, tmp_path)
+        until(lambda: not session(process.pid))  # nobody goes on without it
+    left, seen = missing_of(cells, tmp_path), list[Any]()
+    assert left
     assert carry_out(cells, tmp_path, ThisMachine(2), seen.append, ignore) == []
     finished = [content["cell"].name for content in seen if content["phase"] == "done"]
-    assert sorted(finished) == sorted(cell.name for cell in cells)
+    assert sorted(finished) == sorted(cell.name for cell in left)
+    assert missing_of(cells, tmp_path) == []
     for here, there in ((cell.results(root), cell.results(tmp_path)) for cell in cells):
         assert [path.read_bytes() for path in here] == [path.read_bytes() for path in there]
+    assert learnt(tmp_path).items() <= learnt(root).items()  # there may be more tests
     assert seconds_of(cells, cells, tmp_path) > 0
 
 
@@ -287,19 +317,14 @@ gymnasium.register("Share-v0", Share)
 
 
 @pytest.mark.slow
-def test_an_environment_of_ones_own(tmp_path: Path) -> None:
+def test_an_environment_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own.py").write_text(OWN)
-    words = [*PROGRAM, "study", "own:Share-v0", "--algos", "a2c", "--seeds", "2", "--steps", "640", "--episodes", "3"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
-    ran = subprocess.run(
-        [*words, "--set", "envs=4", "rollout=16", "-o", "out", "--jobs", "1"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert "Each fair algorithm has a lower CV than its base" in ran.stdout
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["study", "own:Share-v0", "--algos", "a2c", "--seeds", 2, "--steps", 640, "--episodes", 3]
+    ran = program(*words, "--set", "envs=4", "rollout=16", "hidden=[8]", "-o", "out", "--jobs", 1)
+    assert ran.code == 0, ran.err
+    assert "Each fair algorithm has a lower CV than its base" in ran.out
     record = json.loads((tmp_path / "out" / "results.json").read_text())
     (setting,) = record["settings"].values()
     assert setting["measure"] == "return"  # episodes end by themselves
@@ -310,10 +335,11 @@ def test_an_environment_of_ones_own(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "figures" / "own-Share-v0-test-lorenz.pdf").exists()
 
 
-# Kills
+# Kills and Ctrl-C
 
 
 def study(folder: Path) -> list[Any]:
+    """What `make soak` kills."""
     words = ["study", "datacenter", "--algos", "a2c", "--env", "episode_steps=20", "--steps", "6400"]
     words += ["--seeds", "2", "--episodes", "2", "--jobs", "2", "--checkpoint-seconds", "0"]
     return [*PROGRAM, *words, "--set", "envs=4", "rollout=16", "hidden=[8]", "-o", folder]
@@ -326,16 +352,17 @@ def found(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_interrupted_and_killed_it_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
-    """Ctrl-C stops it at a checkpoint. `make soak` kills ten times, at random moments."""
-    undisturbed, stopped = tmp_path / "undisturbed", tmp_path / "stopped"
-    with running(study(undisturbed)) as process:
-        finished(process)
-    with running(study(stopped), stderr=subprocess.STDOUT) as process:
-        until(lambda: list(stopped.glob("cells/*/seed-*/checkpoints/step-*")), process)
+def test_ctrl_c_stops_it_at_a_checkpoint_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    words = ["study", "species", *WORDS, "--seeds", "1", "--episodes", "2", "--checkpoint-seconds", "0", "-o", folder]
+    words += ["--steps", "640000", "--jobs", "1"]
+    with running([*PROGRAM, *words], stderr=subprocess.STDOUT) as process:
+        until(lambda: saved(folder), process)
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate()
     assert process.returncode == 130, out
     assert "the same command goes on" in out
-    assert killed_on_the_way(stopped, study(stopped), study(stopped), [after(saves=20)]) == 1
-    assert found(stopped) == found(undisturbed)
+    assert not (folder / "results.json").exists()
+    (cell, *_) = folder.glob("cells/*")
+    assert 0 < RunFolder.open(cell).progress(FIRST_SEED).step < 640_000
+    assert "8 cells (2 to train), 0 done already" in program(*words, "--plan").out

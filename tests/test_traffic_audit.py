@@ -89,20 +89,20 @@ def audit(roads: Roads, controller: Controller, seconds: int) -> Auditor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("controller", "seconds"), [(at_random, 4200), (cyclic, 4200), (adversarial, 8400)])
-def test_audit(controller: Controller, seconds: int) -> None:
-    found = audit("split", controller, seconds)
-    assert found.crossed > 1000
+@pytest.mark.parametrize(
+    ("roads", "controller", "seconds"),
+    [
+        ("split", at_random, 1400),
+        ("split", cyclic, 1400),
+        ("split", adversarial, 4200),
+        ("two-lane", adversarial, 2800),
+    ],
+)
+def test_audit(roads: Roads, controller: Controller, seconds: int) -> None:
+    """`make soak` has longer ones."""
+    found = audit(roads, controller, seconds)
+    assert found.crossed > 300
     assert found.in_yellow > 10  # the law allows it, and cars that could not stop do it
-
-
-@pytest.mark.slow
-def test_audit_of_ordinary_roads() -> None:
-    assert audit("two-lane", adversarial, 4200).crossed > 300
-
-
-def test_a_short_audit() -> None:
-    assert audit("split", at_random, 700).crossed > 100
 
 
 def waits(roads: Roads, hold: int, seed: int) -> np.ndarray:
@@ -117,10 +117,7 @@ def waits(roads: Roads, hold: int, seed: int) -> np.ndarray:
     return total / step
 
 
-@pytest.mark.slow
 def test_split_and_ordinary_roads_wait_equally_long() -> None:
-    split, ordinary = (np.array([waits(roads, 3, seed) for seed in range(4)]) for roads in ("split", "two-lane"))
-    difference = (split - ordinary).mean(axis=0)
-    noise = np.sqrt((split.var(axis=0, ddof=1) + ordinary.var(axis=0, ddof=1)) / len(split))
-    assert (np.abs(difference) < 3.5 * noise + 0.01 * ordinary.mean(axis=0)).all()
-    assert split.sum(axis=1).mean() == pytest.approx(ordinary.sum(axis=1).mean(), rel=0.02)
+    """Once; `make soak` has several, and looks at every arm."""
+    split, ordinary = (waits(roads, 3, 0).sum() for roads in ("split", "two-lane"))
+    assert split == pytest.approx(ordinary, rel=0.05)

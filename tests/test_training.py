@@ -1,6 +1,7 @@
 """Whole training runs: what they leave behind, what interrupts them, and what they refuse."""
 
 import json
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -14,8 +15,8 @@ import evenhand as eh
 from evenhand.judge import TEST_SEED
 from evenhand.runs import DiskFull, RunFolder
 from evenhand.runs.settings import ALGORITHMS, settings
-from kills import after, killed_on_the_way, learnt, resuming, training
-from processes import finished, running, until
+from kills import after, learnt, resuming, saved, training
+from processes import running, until
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")  # MO-Gymnasium's own
 
@@ -34,11 +35,17 @@ def final_files(run, seed=0):
     return (newest / "state.safetensors").read_bytes(), (run / f"seed-{seed}" / "metrics.parquet").read_bytes()
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that came to its end, which nobody may change."""
+    return train_species(tmp_path_factory.mktemp("whole") / "run", seeds=[3], checkpoint_seconds=0)
+
+
 # What a person gets
 
 
-def test_a_run_leaves_everything_behind(tmp_path):
-    run = train_species(tmp_path / "run", seeds=[3])
+def test_a_run_leaves_everything_behind(whole):
+    run = whole
     asked = json.loads((run.path / "run.json").read_text())
     assert asked["env"] == "species"
     assert asked["arguments"] == STRONG
@@ -57,9 +64,8 @@ def test_a_run_leaves_everything_behind(tmp_path):
     np.testing.assert_array_equal(again.total, evaluation.total)
 
 
-def test_a_loaded_policy_acts_on_observations(tmp_path):
-    run = train_species(tmp_path / "run")
-    policy = eh.load(run.path)
+def test_a_loaded_policy_acts_on_observations(whole):
+    policy = eh.load(whole.path)
     observation = np.zeros(11, np.float32)
     policy.seed(1)
     first = [policy(observation) for _ in range(30)]
@@ -71,7 +77,7 @@ def test_a_loaded_policy_acts_on_observations(tmp_path):
     with pytest.raises(eh.InputError, match="vector of 11 numbers"):
         policy(np.zeros(3))
     with pytest.raises(eh.InputError, match="no seed 5"):
-        eh.load(run.path, seed=5)
+        eh.load(whole.path, seed=5)
 
 
 def test_evaluations_reproduce_and_baselines_work():
@@ -107,14 +113,16 @@ def test_test_episodes_are_no_training_episodes():
     assert TEST_SEED > 2**30
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "deep-sea-treasure-v0", "Pendulum-v1"])
-@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_dqn_refuses_numbers_as_actions(tmp_path):
+    with pytest.raises(eh.InputError, match="continuous: use ppo or a2c"):
+        eh.train("Pendulum-v1", "dqn", folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("env", "algo"), [("CartPole-v1", "ppo"), ("deep-sea-treasure-v0", "dqn"), ("Pendulum-v1", "a2c")]
+)
 def test_other_peoples_environments(tmp_path, env, algo):
-    if env == "Pendulum-v1" and algo == "dqn":
-        with pytest.raises(eh.InputError, match="continuous: use ppo or a2c"):
-            eh.train(env, algo, folder=tmp_path / "run")
-        assert not (tmp_path / "run").exists()
-        return
     changes = {"hidden": [8]} | ({} if algo == "dqn" else {"envs": 2, "rollout": 16})
     run = eh.train(env, algo, steps=128, settings=changes, folder=tmp_path / "run", episodes=1)
     policy = eh.load(run.path)
@@ -143,7 +151,8 @@ class Corridor(gymnasium.Env):
 
 
 def test_an_environment_from_python(tmp_path):
-    run = eh.train(Corridor, steps=20_000, settings={"envs": 4, "rollout": 50}, folder=tmp_path / "run", episodes=20)
+    small = {"envs": 4, "rollout": 50, "hidden": [16]}
+    run = eh.train(Corridor, steps=20_000, settings=small, folder=tmp_path / "run", episodes=20)
     assert run.evaluations()[0].summary(run.welfare)["cv"] < 0.3
     with pytest.raises(eh.InputError, match="only its Python program can make"):
         eh.load(run.path)
@@ -154,55 +163,39 @@ def test_an_environment_from_python(tmp_path):
 # What interrupts them
 
 
-@pytest.mark.slow
-def test_killed_again_and_again(tmp_path):
-    """`make soak` does so a hundred times, at random moments and with every algorithm."""
-    run, undisturbed = tmp_path / "killed", tmp_path / "undisturbed"
-    with running(training(undisturbed)) as process:
-        finished(process)
-    assert killed_on_the_way(run, training(run), resuming(run), [after(saves=1), after(saves=0), after(saves=3)]) == 3
-    assert learnt(run) == learnt(undisturbed)
+IGNORING = "import os, signal, sys; signal.signal(2, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+
+
+def interrupted(process, run):
+    """Press Ctrl-C when something new was saved of the first seed."""
+    there = saved(run)
+    until(lambda: any(path.match("seed-0/*/*") for path in saved(run) - there), process)
+    process.send_signal(signal.SIGINT)
 
 
 @pytest.mark.slow
-def test_seeds_side_by_side_killed_and_alone_are_the_same(tmp_path):
-    """Killing the parent leaves no process behind, and what they were at goes on in one process to the same end."""
-    run, alone = tmp_path / "run", tmp_path / "alone"
-    with running(training(run, seeds=2, jobs=2)) as process:
-        until(lambda: list(run.glob("seed-0/checkpoints/step-*")), process)
-        process.kill()
-        process.communicate()
-        with running(resuming(run)) as second:
-            finished(second)
-    with running(training(alone, seeds=2)) as process:
-        finished(process)
-    assert learnt(run) == learnt(alone)
+def test_interrupted_and_killed_it_goes_on_to_the_same_end(tmp_path):
+    """Seeds side by side and one after another. `make soak` kills a hundred times, at random, every algorithm."""
+    run, steps = tmp_path / "run", 102_400
+    alone = train_species(tmp_path / "alone", steps=steps, seeds=2)
+    stopped = [training(run, steps=steps, seeds=2, jobs=2), resuming(run)]
+    before = 0
+    for command in stopped:  # Ctrl-C stops at a checkpoint
+        with running(command) as process:
+            interrupted(process, run)
+            _, err = process.communicate()
+        assert process.returncode != 0
+        assert "KeyboardInterrupt" in err
+        assert before < RunFolder.open(run).progress(0).step < steps
+        before = RunFolder.open(run).progress(0).step
+    # A shell starts what runs in the background like this: Ctrl-C is meant for another program.
+    with running([sys.executable, "-c", IGNORING, *resuming(run)]) as process:
+        interrupted(process, run)
+        assert after(saves=3)(process, run)
+    assert not RunFolder.open(run).finished(0)
+    eh.resume(run)
+    assert learnt(run) == learnt(alone.path)
     assert final_files(run, 0) != final_files(run, 1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_ctrl_c_stops_at_a_checkpoint(tmp_path, jobs):
-    run = tmp_path / "run"
-    with running(training(run, steps=50_000_000, seeds=2, jobs=jobs)) as process:
-        until(lambda: list(run.glob("seed-0/checkpoints/step-*")), process)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate()
-    assert process.returncode != 0
-    assert "KeyboardInterrupt" in err
-    assert 0 < RunFolder.open(run).progress(0).step < 50_000_000
-
-
-@pytest.mark.slow
-def test_ctrl_c_is_ignored_where_whoever_started_it_says_so(tmp_path):
-    """As a shell does for what runs in the background: Ctrl-C is meant for another program."""
-    run = tmp_path / "run"
-    ignoring = "import os, signal, sys; signal.signal(2, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
-    with running([sys.executable, "-c", ignoring, *training(run)]) as process:
-        until(lambda: list(run.glob("seed-0/checkpoints/step-*")), process)
-        process.send_signal(signal.SIGINT)
-        finished(process)
-    assert RunFolder.open(run).finished(0)
 
 
 @pytest.mark.slow
@@ -214,20 +207,19 @@ def test_a_second_process_is_refused(tmp_path):
             eh.resume(run)
 
 
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
-    undisturbed = train_species(tmp_path / "undisturbed", checkpoint_seconds=0)
-    run = train_species(tmp_path / "run", checkpoint_seconds=0)
-    older, newest = sorted((run.path / "seed-0" / "checkpoints").glob("step-*"))
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole, tmp_path):
+    run = Path(shutil.copytree(whole.path, tmp_path / "run"))
+    older, newest = sorted((run / "seed-3" / "checkpoints").glob("step-*"))
     assert older.name < newest.name
     state = newest / "state.safetensors"
     state.write_bytes(state.read_bytes()[:-5])
-    (run.path / "evaluations" / "seed-0.json").unlink()
-    eh.resume(run.path)
-    assert "is damaged" in (run.path / "log.txt").read_text()
-    assert final_files(run.path) == final_files(undisturbed.path)
+    (run / "evaluations" / "seed-3.json").unlink()
+    eh.resume(run)
+    assert "is damaged" in (run / "log.txt").read_text()
+    assert final_files(run, 3) == final_files(whole.path, 3)
 
 
-def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path, monkeypatch):
+def test_a_full_disk_is_named_and_nothing_is_lost(whole, tmp_path, monkeypatch):
     import evenhand.runs.training as training
 
     save, saved = training.save_checkpoint, []
@@ -240,15 +232,14 @@ def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path, monkeypatch):
 
     monkeypatch.setattr(training, "save_checkpoint", full_from_the_third_on)
     with pytest.raises(DiskFull):
-        train_species(tmp_path / "run", checkpoint_seconds=0)
+        train_species(tmp_path / "run", seeds=[3], checkpoint_seconds=0)
     monkeypatch.undo()
     eh.resume(tmp_path / "run")
-    train_species(tmp_path / "undisturbed")
-    assert final_files(tmp_path / "run") == final_files(tmp_path / "undisturbed")
+    assert final_files(tmp_path / "run", 3) == final_files(whole.path, 3)
 
 
-def test_a_finished_run_is_left_as_it_is(tmp_path):
-    run = train_species(tmp_path / "run")
+def test_a_finished_run_is_left_as_it_is(whole):
+    run = whole
     before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.name not in ("lock",)}
     eh.resume(run.path)
     assert before == {path: path.stat().st_mtime_ns for path in run.path.rglob("*") if path.name not in ("lock",)}
@@ -307,7 +298,7 @@ def test_rewards_that_are_no_numbers_are_named(tmp_path):
             return observation, reward * (np.nan if self.t == 13 else 1), *rest
 
     with pytest.raises(eh.InputError, match=r"step 13\b"):
-        eh.train(Broken, steps=400, settings={"envs": 2, "rollout": 50}, folder=tmp_path / "run")
+        eh.train(Broken, "a2c", steps=400, settings={"envs": 2, "rollout": 50}, folder=tmp_path / "run")
 
 
 # Presets
