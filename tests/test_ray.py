@@ -20,10 +20,10 @@ import pytest
 from evenhand.envs import resolve
 from evenhand.envs.vector import VectorEnv
 from evenhand.runs.ray_cluster import OnMachines, OnRay, connected, cpus
-from evenhand.runs.study import Cell, Executor, Learner, carry_out, cells_of
+from evenhand.runs.study import Cell, Executor, carry_out, cells_of
 from processes import alive, finished, running, until
 from test_cli_learning import PROGRAM, program, refused
-from test_study import SMALL, TINY, Here, ignore
+from test_study import TINY, Here, ignore
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -145,9 +145,9 @@ def test_local_and_ray_can_be_mixed_and_a_cell_that_fails_stops_no_other(second:
 
 
 def study(folder: Path, *more: str) -> list[str]:
-    words = ["study", "species", "--algos", "a2c", "--welfare", "ggf", "--env", "response=strong", "--steps", "64000"]
-    words += ["--seeds", "1", "--episodes", "1", "--checkpoint-seconds", "0", "-o", str(folder), *more]
-    return [*PROGRAM, *words, "--set", "envs=2", "rollout=16", "hidden=[8]"]
+    words = ["study", "species", "--algos", "a2c", "--welfare", "ggf", "--env", "response=strong", "episode_steps=20"]
+    words += ["--steps", "64000", "--seeds", "1", "--episodes", "1", "--checkpoint-seconds", "0", "-o", str(folder)]
+    return [*PROGRAM, *words, *more, "--set", "envs=2", "rollout=16", "hidden=[8]"]
 
 
 @pytest.mark.slow
@@ -267,57 +267,3 @@ def test_a_cluster_of_our_own_listens_to_this_machine_only(settings: None, monke
     first, second = ran.stdout.splitlines()
     assert first.startswith("1 127.0.0.1:")
     assert second in ("from outside: ConnectionRefusedError", "from outside: OSError")
-
-
-# Machines that are killed: the last tests, because a cluster takes its time until it misses one
-
-
-@pytest.mark.slow
-def test_a_machine_that_is_killed_costs_only_what_came_after_its_last_checkpoint(second: int, tmp_path: Path) -> None:
-    longer = dataclasses.replace(TINY, learners=(Learner("A2C", "a2c", "ggf", SMALL | {"envs": 2}, 64_000),), simple=())
-    cells, here, there = cells_of(longer), tmp_path / "here", tmp_path / "there"
-    carry_out(cells, here, Here(), ignore, ignore)
-    began: dict[int, list[int]] = {}
-    killed = False
-
-    def watch(content: dict[str, Any]) -> None:
-        nonlocal killed
-        if content["phase"] == "compiling":
-            began.setdefault(content["cell"].seed, []).append(content["step"])
-        seed = content["cell"].folder(there) / f"seed-{content['cell'].seed}"
-        if not killed and list(seed.glob("checkpoints/step-*")) and works_on(second, seed):
-            killed = True
-            kill_machine(second)
-
-    assert carry_out(cells, there, OnRay(0.0), watch, ignore) == []
-    assert killed
-    kept, lost = sorted(began.values(), key=len)
-    assert kept == [0]
-    assert (len(lost), lost[0]) == (2, 0)
-    assert lost[1] > 0  # from a checkpoint, and not from the start
-    assert results(cells, there) == results(cells, here)
-
-
-@pytest.mark.slow
-def test_environments_that_are_lost_with_a_machine_are_made_anew_elsewhere(second: int) -> None:
-    env = resolve("CartPole-v1")
-    here, _ = played(env, None)
-    there, said = played(env, OnMachines, lambda: kill_machine(second))
-    assert same(here[:31], there[:31])
-    assert len(said) == 1
-    assert "its episodes are cut off, and it is started anew" in said[0]
-    (lost,) = (answer for answer in there[1:] if {"lost": "its worker process ended"} in answer.info)
-    cut = lost.truncated & ~lost.terminated
-    assert cut.sum() >= 2
-    assert not lost.reward[cut & (lost.reward[:, 0] == 0)].any()
-
-
-@pytest.mark.slow
-def test_a_machine_that_is_dead_but_not_missed_yet_is_no_reason_to_refuse(
-    machines: Machines, second: int, tmp_path: Path
-) -> None:
-    kill_machine(second)
-    words = ["train", "CartPole-v1", "--steps", "64", "--seeds", "1", "--episodes", "0", "-o", str(tmp_path / "run")]
-    words += ["--set", "envs=2", "rollout=8", "minibatches=1", "--executor", "ray", "--address", machines.address]
-    with running([*PROGRAM, *words]) as process:
-        finished(process)

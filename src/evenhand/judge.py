@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -277,7 +278,7 @@ class ConstantPolicy:
     """Always the same action; of a box, the point at this share of the way from its low to its high end."""
 
     env: PureEnv | HostEnv
-    action: int | float
+    action: int | float | Int[Array, ""]
 
     @property
     def name(self) -> str:
@@ -290,7 +291,7 @@ class ConstantPolicy:
         if isinstance(space, Box):
             point = space.low + self.action * (space.high - space.low)
             return jnp.broadcast_to(jnp.asarray(point, jnp.float32), (N, space.n))
-        return jnp.full(N, int(self.action))
+        return jnp.full(N, self.action, jnp.int32)
 
 
 # Playing
@@ -401,23 +402,37 @@ def _play_pure(
     env: PureEnv, policy: Acts | Decides, episodes: int, gamma: float, seed: int, most_steps: int
 ) -> Outcome:
     key = jax.random.key(TEST_SEED + seed)
-    if isinstance(policy, Policy):
+    if isinstance(policy, Policy | RandomPolicy | ConstantPolicy):
+        kind, given = _parts(policy)
         try:
-            play = _player(env, policy.task, episodes)  # type: ignore[arg-type]  # see below
+            play = _player(env, kind, episodes)  # type: ignore[arg-type]  # see below
         except TypeError:  # somebody's environment or welfare that cannot be hashed
-            play = _player.__wrapped__(env, policy.task, episodes)
-        return jax.device_get(play(policy.agent, key, gamma, most_steps))
+            play = _player.__wrapped__(env, kind, episodes)
+        return jax.device_get(play(given, key, gamma, most_steps))
+    # Somebody's own policy may have changed since it was last played, and is looked at anew.
     once = jax.jit(partial(play_pure, env, _choosing(policy), episodes=episodes))
     return jax.device_get(once(key=key, gamma=gamma, most=most_steps))
 
 
-@lru_cache(maxsize=16)
-def _player(env: PureEnv, task: Task, episodes: int) -> Callable[..., Outcome]:
-    """Plays with any agent of a task: what it has learnt is an argument, so that seeds share one compiled program."""
+def _parts(policy: Policy | RandomPolicy | ConstantPolicy) -> tuple[Any, Any]:
+    """What is compiled of a policy, and what is handed over: seeds, and always this or that action, share a program."""
+    if isinstance(policy, Policy):
+        return policy.task, policy.agent
+    if isinstance(policy, ConstantPolicy) and not isinstance(policy.env.action_space, Box):
+        return dataclasses.replace(policy, action=0), np.int32(policy.action)
+    return policy, None
 
-    def play(agent: Any, key: PRNGKey, gamma: Array, most: Array) -> Outcome:
+
+@lru_cache(maxsize=16)
+def _player(env: PureEnv, kind: Task | RandomPolicy | ConstantPolicy, episodes: int) -> Callable[..., Outcome]:
+    """Plays with any policy of a kind (see `_parts`)."""
+
+    def play(given: Any, key: PRNGKey, gamma: Array, most: Array) -> Outcome:
         def act(observation: Array, step: Array, key: PRNGKey) -> Any:
-            return chosen_actions(task, agent, observation, key)
+            if isinstance(kind, Task):
+                return chosen_actions(kind, given, observation, key)
+            policy = kind if given is None else dataclasses.replace(kind, action=given)
+            return policy.act(observation, key)
 
         return play_pure(env, act, key, episodes, gamma, most)
 
