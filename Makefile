@@ -11,7 +11,8 @@ PEERS_READY := .venv-peers/.ready
 demo: $(READY)  ## solve a fair planning problem; a table here and a picture in demo/
 	$(BIN)/python -m evenhand.demo
 
-test: $(READY)  ## every test but those of the next four
+test: export XLA_FLAGS ?= --xla_backend_optimization_level=0
+test: $(READY)  ## every test but those of the next four; half of its time is compiling, which is not optimised here
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 fuzz: $(READY)  ## what chance finds: properties by new examples, and tests/fuzz; EVENHAND_FUZZ=0.05 is a twentieth of it

@@ -69,7 +69,7 @@ def in_processes(run: Run, seeds: list[int], jobs: int, checkpoint_seconds: floa
     argument = (str(run.path), run.named, run.module, checkpoint_seconds, run.step_timeout)
     failures, stopped = spread_out(_trainer, argument, seeds, jobs, report, run.folder.say, environments=[run.named])
     if failures:
-        seed, problem = failures[0]
+        seed, problem = min(failures, key=lambda failure: failure[0])  # not the one that happened to come first
         others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         said = f"seed {seed} could not be trained{others}: {problem.said}"
         if problem.of_environment:
