@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evenhand.envs import resolve
 from evenhand.envs.check import check_env
 from evenhand.envs.traffic.network import Roads
 from test_papers import come_out_as_in_docs_theory
@@ -49,4 +50,4 @@ def test_the_theory_comes_out_as_in_docs_theory(tmp_path: Path) -> None:
     [("datacenter", {}), ("traffic", {"backend": "standin", "episode_seconds": 140, "warm_up": 14})],
 )
 def test_check_env_finds_nothing(env: str, arguments: dict[str, Any]) -> None:
-    assert [finding for finding in check_env(env, arguments) if finding.severity != "fine"] == []
+    assert [finding for finding in check_env(resolve(env, arguments)) if finding.severity != "fine"] == []
