@@ -229,6 +229,16 @@ def test_a_failed_write_leaves_the_old_file(run, one, monkeypatch):
     assert sorted(os.listdir()) == ["one.npz", "policy.npz"]
 
 
+def test_a_link_that_leads_to_itself_is_no_output(run, tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    code, _, err = run("model", "stay-or-leave", "-o", str(loop))
+    assert code == 2
+    assert err.startswith("evenhand: error: ")
+    assert "loop: Too many levels of symbolic links." in " ".join(err.split())
+    assert loop.is_symlink()
+
+
 def test_a_link_to_the_output_stays_a_link(run, one):
     Path("real.npz").touch()
     Path("link.npz").symlink_to("real.npz")

@@ -274,6 +274,8 @@ def check_output(path: Path) -> None:
     folder = path.parent
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder} to write {path.name} to.")
+    with suppress(FileNotFoundError):
+        path.stat()  # a link that leads to itself, say, is refused as the system does
     if path.exists() and not path.is_file():  # renaming over a device such as /dev/null would remove it
         raise InputError(f"{path} is not a file that could be replaced.")
     if not os.access(folder, os.W_OK):
@@ -283,7 +285,7 @@ def check_output(path: Path) -> None:
 @contextmanager
 def aside(path: Path) -> Iterator[Path]:
     """A name to write to, which takes the place of `path` when all is written, and not before."""
-    target = path.resolve()  # a link stays a link
+    target = Path(os.path.realpath(path))  # a link stays a link
     partial = target.with_name(f".evenhand-{os.getpid()}.partial{target.suffix}")  # the suffix may say the format
     try:
         yield partial
