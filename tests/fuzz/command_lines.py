@@ -249,6 +249,7 @@ class Grammar:
 
 def prepare(folder: Path) -> None:
     """What the paths of command lines lead to."""
+    import mo_gymnasium  # noqa: F401  (whole, or a Ctrl-C while it is imported would be seen in all later lines)
     import numpy as np
 
     quick = [*SMALL["train"], "--set", "hidden=[4]"]
