@@ -8,7 +8,7 @@ PEERS_READY := .venv-peers/.ready
 
 .PHONY: demo test fuzz soak smoke smoke-lowest lint bench bench-exact bench-learning bench-early bench-environments bench-morl bench-quality bench-fairness bench-traffic bench-datacenter lock clean
 
-demo: $(READY)  ## solve a fair planning problem; a table here and a picture in demo/
+demo: $(READY)  ## train PPO and GGF-PPO on two species; tables here, a picture and a page in demo/
 	$(BIN)/python -m evenhand.demo
 
 test: export XLA_FLAGS ?= --xla_backend_optimization_level=0
@@ -16,7 +16,7 @@ test: $(READY)  ## every test but those of the next four; half of its time is co
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 fuzz: $(READY)  ## what chance finds: properties by new examples, and tests/fuzz; EVENHAND_FUZZ=0.05 is a twentieth of it
-	$(LONG) --jaxtyping-packages=evenhand,beartype.beartype -m "fuzz or hypothesis" --hypothesis-profile explore $(if $(EVENHAND_LOTS),--hypothesis-seed=$(EVENHAND_LOTS)) tests/fuzz tests/test_*.py
+	$(LONG) --jaxtyping-packages=evenhand,beartype.beartype -m "fuzz or hypothesis" --hypothesis-profile explore $(if $(EVENHAND_LOTS),--hypothesis-seed=$(EVENHAND_LOTS)) -o norecursedirs="soak .*"
 
 soak: $(READY) $(PEERS_READY)  ## what takes long: random kills, simulators and libraries beside each other; EVENHAND_FUZZ as above
 	$(LONG) tests/soak
@@ -79,7 +79,7 @@ $(READY): requirements.lock pyproject.toml
 	touch $@
 
 # torch first and by itself: otherwise pip may take a build for graphics cards, of gigabytes.
-$(PEERS_READY): benchmarks/peers.txt benchmarks/peers.lock
+$(PEERS_READY): benchmarks/peers/peers.txt benchmarks/peers/peers.lock
 	$(PYTHON) -m venv .venv-peers
 	$(PEERS)/pip install --quiet --disable-pip-version-check $$(grep '^torch==' $<)
 	$(PEERS)/pip install --quiet --disable-pip-version-check -r $<

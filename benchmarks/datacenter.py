@@ -5,7 +5,7 @@
 All in one process and in turns, with random rates; every observation is written down, as a policy would need it, and
 every reward kept. Then PPO, as it is trained by default, its learning included. CPU-seconds of all threads are counted,
 after compiling; the median of the repeats is printed, with the least and the most. Results go to
-benchmarks/datacenter.json.
+benchmarks/results/datacenter.json.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ import numpy as np
 import evenhand as eh
 from datacenter_numpy import DatacenterNumpy
 from evenhand.envs.datacenter import Datacenter
-from evenhand.loops import Task, loop_for
-from evenhand.runs.settings import settings
+from evenhand.runs.hyperparameters import settings
+from evenhand.training.host_loop import loop_for
+from evenhand.training.task import Task
 from evenhand.types import Discrete
 
-RESULTS = Path(__file__).parent / "datacenter.json"
+RESULTS = Path(__file__).parent / "results" / "datacenter.json"
 NUMPY_STEPS = 2_000
 COMPILED_STEPS = 40_000
 """Of all environments together, in one measurement."""

@@ -25,7 +25,7 @@ from evenhand.envs.datacenter.network import Network
 from evenhand.envs.datacenter.trust import BEHIND, LATE, SENT, STILL, UNEVEN
 from evenhand.envs.datacenter.wiring import plan
 
-RESULTS = Path(__file__).with_name("datacenter_emulated.json")
+RESULTS = Path(__file__).parent / "results" / "datacenter_emulated.json"
 REPEATS = 10
 
 

@@ -1,9 +1,10 @@
 """What is learnt in the data centre, beside the exact optima: PPO, A2C and their GGF versions, three kinds of traffic.
 
-    python benchmarks/datacenter_learning.py [--seeds 10] [--folder benchmarks/results] [TRAFFIC ...]
+    python benchmarks/datacenter_learning.py [--seeds 10] [--folder benchmarks/runs] [TRAFFIC ...]
 
-Runs are kept and resumed: a second call does only what is missing. Results go to benchmarks/datacenter_learning.json
-and docs/datacenter-learning.md, each kind of traffic replacing only its own part.
+Runs are kept and resumed: a second call does only what is missing. Results go to
+benchmarks/results/datacenter_learning.json and docs/datacenter-learning.md, each kind of traffic replacing only its own
+part.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from evenhand.envs import resolve
 from evenhand.stats import bootstrap_interval, interval
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "datacenter_learning.json"
+RESULTS = HERE / "results" / "datacenter_learning.json"
 PAGE = HERE.parent / "docs" / "datacenter-learning.md"
 TRAFFIC = {"staggered": "staggered:0.2,0.3", "hotspot": "hotspot:2,3", "random": "random"}
 METHODS = [(algo, welfare, "tuned") for algo in ("ppo", "a2c") for welfare in ("utilitarian", "ggf")]
@@ -129,7 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traffic", nargs="*", default=list(TRAFFIC), metavar="TRAFFIC", help=", ".join(TRAFFIC))
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--folder", type=Path, default=HERE / "results")
+    parser.add_argument("--folder", type=Path, default=HERE / "runs")
     asked = parser.parse_args()
     for traffic in asked.traffic:
         began = time.perf_counter()

@@ -28,13 +28,13 @@ from typing import Any
 import numpy as np
 
 from evenhand.envs.datacenter import Datacenter
+from evenhand.envs.datacenter.calibration import chosen, simulated
 from evenhand.envs.datacenter.emulated import EmulatedEnv
 from evenhand.envs.datacenter.policies import BackOff
 from evenhand.envs.datacenter.trust import BEHIND, DOUBTFUL, LATE, LIMITS, SENT, STILL, UNEVEN, reasons
-from evenhand.report.network_calibration import chosen, simulated
 from evenhand.welfare import GGF
 
-RESULTS = Path(__file__).with_name("datacenter_load.json")
+RESULTS = Path(__file__).parent / "results" / "datacenter_load.json"
 LOADS = (0, 1, 2, 4, 8)
 SCALES = {1: 100, 4: 200}
 """Steps of an episode at each pace."""

@@ -1,6 +1,6 @@
 """How fast evenhand's three environments are, beside what one would use without it; nobody learns.
 
-    python benchmarks/environments.py             two minutes; benchmarks/environments.json
+    python benchmarks/environments.py             two minutes; benchmarks/results/environments.json
     python benchmarks/environments.py --quick     printed only
 
 Species conservation and the data centre stand beside lean NumPy versions of the same equations, in one process and in
@@ -23,11 +23,11 @@ import numpy as np
 import datacenter
 import traffic
 from evenhand.envs.datacenter import Datacenter
-from evenhand.envs.species import Species
+from evenhand.envs.species.env import Species
 from learning_cases import species_constants
 from species_numpy import SpeciesNumpy
 
-RESULTS = Path(__file__).with_suffix(".json")
+RESULTS = Path(__file__).parent / "results" / "environments.json"
 SIDE_BY_SIDE = (1, 10, 64)
 
 

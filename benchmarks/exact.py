@@ -1,6 +1,6 @@
 """Speed and memory of the exact solver, beside HiGHS's interior point, and beside quantecon where there is one reward.
 
-    python benchmarks/exact.py            all of it, benchmarks/exact.json and docs/benchmarks-exact.md: ten minutes
+    python benchmarks/exact.py            all of it, results/exact.json and docs/benchmarks-exact.md: ten minutes
     python benchmarks/exact.py --quick    small sizes only, printed: about a minute
     python benchmarks/exact.py --largest  a million states and 16 users, added to what was measured before
 
@@ -33,7 +33,7 @@ GAP = 1e-6
 HIGHS_AIM = 100.0
 """So many times as fast as HiGHS at 10,000 states."""
 HERE = Path(__file__).parent
-RESULTS = HERE / "exact.json"
+RESULTS = HERE / "results" / "exact.json"
 PAGE = HERE.parent / "docs" / "benchmarks-exact.md"
 PEERS = HERE.parent / ".venv-peers" / "bin" / "python"
 
@@ -116,7 +116,7 @@ def quantecon(model: Any) -> dict[str, float | str | None]:
             **{"data": P.data, "indices": P.indices, "indptr": P.indptr, "shape": P.shape},
             **{"states": pairs // model.A, "actions": pairs % model.A},
         )
-        command = [str(PEERS), "-W", "ignore", str(HERE / "peer_quantecon.py"), f"{folder}/model.npz"]
+        command = [str(PEERS), "-W", "ignore", str(HERE / "peers" / "peer_quantecon.py"), f"{folder}/model.npz"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)

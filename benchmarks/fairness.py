@@ -1,8 +1,8 @@
 """Is what was learnt fair? Each algorithm and its GGF version, over ten seeds, beside the exact optimum.
 
-    python benchmarks/fairness.py [--seeds 10] [--folder benchmarks/results] [STUDY ...]
+    python benchmarks/fairness.py [--seeds 10] [--folder benchmarks/runs] [STUDY ...]
 
-Runs are kept and resumed: a second call does only what is missing. Results go to benchmarks/fairness.json and
+Runs are kept and resumed: a second call does only what is missing. Results go to benchmarks/results/fairness.json and
 docs/fairness.md, each study replacing only its own part.
 """
 
@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 import evenhand as eh
-from evenhand.papers.species import FAR_AHEAD, FAR_AHEAD_STEPS
+from evenhand.papers.species_plan import FAR_AHEAD, FAR_AHEAD_STEPS
 from evenhand.stats import bootstrap_interval, interval
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "fairness.json"
+RESULTS = HERE / "results" / "fairness.json"
 PAGE = HERE.parent / "docs" / "fairness.md"
 STRONG = {"response": "strong"}
 
@@ -190,8 +190,8 @@ def means(run: eh.Run, study: Study, measure: str, episodes: int, test: dict[str
 def optimum(study: Study, measure: str, gamma: float) -> float | None:
     if study.env != "species":
         return None
-    from evenhand.envs.species import Species
-    from evenhand.envs.species_reference import SpeciesReference
+    from evenhand.envs.species.env import Species
+    from evenhand.envs.species.reference import SpeciesReference
 
     reference = SpeciesReference(Species(**study.arguments))
     found = reference.discounted("ggf", gamma) if measure == "discounted" else reference.average("ggf")
@@ -350,7 +350,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", nargs="*", default=list(STUDIES), metavar="STUDY", help=", ".join(STUDIES))
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--folder", type=Path, default=HERE / "results")
+    parser.add_argument("--folder", type=Path, default=HERE / "runs")
     asked = parser.parse_args()
     warnings.filterwarnings("ignore", message=".*precision lowered by casting")
     for name in asked.studies:
@@ -382,8 +382,8 @@ INTRODUCTION = """\
 Every algorithm with the utilitarian welfare (its base) and with the GGF of weights ∝ 1/2^i, the same settings for both,
 from the preset `tuned` unless the study says otherwise. Written by `benchmarks/fairness.py`; scores are of trained
 policies as they are, drawing actions at random where they do. A verdict says that something is higher or lower only
-where the 95 % intervals over the seeds do not overlap. The figures of every seed are in `benchmarks/fairness.json`;
-studies were run at different times, some before the last changes to the code.
+where the 95 % intervals over the seeds do not overlap. The figures of every seed are in
+`benchmarks/results/fairness.json`; studies were run at different times, some before the last changes to the code.
 
 """
 

@@ -1,9 +1,9 @@
-"""Keep what `evenhand reproduce` has found: pictures, claims and numbers, from its folder to docs/results/.
+"""Keep what `evenhand reproduce` has found: claims, numbers and some pictures, from its folder to docs/results/.
 
     python benchmarks/keep_results.py reproduction "evenhand reproduce --scale quick"
 
-The second argument says how it was made. docs/results/README.md is written anew; pages (index.html) and PDFs are left
-where they are, for their size.
+The second argument says how it was made. docs/results/README.md is written anew; pages (index.html), PDFs and the
+pictures that it does not show are left where they are, for their size.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from evenhand.report.study_page import explanations
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 PARTS = ("species", "traffic", "datacenter", "theory")
 SHOWN = ("curves", "-ggf-2", "-cv", "-objectives")
-"""The endings of pictures that are on the page; all are in the folders."""
+"""The endings of pictures that are kept and on the page; of the theory all are."""
 MARKS = {"holds": "holds", "does not hold": "**does not hold**", "undecided": "undecided"}
 
 
@@ -50,7 +50,8 @@ def main() -> None:
         for file in ("claims.md", "results.json"):
             shutil.copyfile(source / part / file, RESULTS / part / file)
         pictures = sorted((source / part / "figures").glob("*.png"))
-        for picture in pictures:
+        shown = [picture for picture in pictures if part == "theory" or picture.stem.endswith(SHOWN)]
+        for picture in shown:
             shutil.copyfile(picture, RESULTS / part / picture.name)
         record = json.loads((RESULTS / part / "results.json").read_text("utf-8"))
         counts.update(found["verdict"] for claim in record["claims"] for found in claim["verdicts"].values())
@@ -63,8 +64,7 @@ def main() -> None:
             f"All that was seen of each: [{part}/claims.md]({part}/claims.md); ",
         ]
         body[-1] += f"what each user got, by seed: [{part}/results.json]({part}/results.json)."
-        shown = [picture for picture in pictures if part == "theory" or picture.stem.endswith(SHOWN)]
-        body += ["", f"Some of the {len(pictures)} pictures in [{part}/]({part}):", ""]
+        body += ["", f"{len(shown)} of {len(pictures)} pictures:", ""]
         body += [*(f'<img src="{part}/{picture.name}" alt="{picture.stem}" width="420">' for picture in shown), ""]
         for used in record.get("provenance", {}).get("versions", [])[:1]:
             packages = ", ".join(f"{name} {version}" for name, version in used["packages"].items())

@@ -4,9 +4,9 @@
     python benchmarks/learning.py --quality    what is learnt, over ten seeds: about an hour; --scale 0.2 for less
     python benchmarks/learning.py --quick      either of them with tiny runs, printed: about a minute or two
 
-Results go to benchmarks/learning.json and docs/benchmarks-learning.md, each kind replacing only its own part; --quick
-leaves both alone. Every figure comes from a process of its own. The libraries take turns, so that neighbours on the
-machine disturb all alike; read the ratios, not the seconds. The peers are given their best case: a lean NumPy
+Results go to benchmarks/results/learning.json and docs/benchmarks-learning.md, each kind replacing only its own part;
+--quick leaves both alone. Every figure comes from a process of its own. The libraries take turns, so that neighbours on
+the machine disturb all alike; read the ratios, not the seconds. The peers are given their best case: a lean NumPy
 environment (species_numpy.py) in this process, one thread, and no recording of episodes. The aims are those beside
 Stable-Baselines3; the others are measured over half as many steps.
 """
@@ -46,7 +46,7 @@ from learning_page import (
 
 HERE = Path(__file__).parent
 PEERS = HERE.parent / ".venv-peers" / "bin" / "python"
-RESULTS = HERE / "learning.json"
+RESULTS = HERE / "results" / "learning.json"
 PAGE = HERE.parent / "docs" / "benchmarks-learning.md"
 TRAINING = {"episode_steps": 200}
 """Arguments of the species environment."""
@@ -82,13 +82,14 @@ def own_speed(case: dict[str, Any]) -> dict[str, float]:
 
     prepare_jax()
     import evenhand as eh
-    from evenhand.agents import ALGORITHMS
+    from evenhand.agents.algorithm import algorithm
     from evenhand.envs import resolve
-    from evenhand.loops import Task, loop_for
+    from evenhand.training.host_loop import loop_for
+    from evenhand.training.task import Task
 
     env = resolve(case["env"], TRAINING if case["env"] == "species" else {})
     settings = case["settings"] | {"hidden": tuple(case["settings"]["hidden"])}
-    config = ALGORITHMS[case["algo"]].Config(**settings)
+    config = algorithm(case["algo"]).Config(**settings)
     welfare = eh.welfare(case["welfare"], len(env.objectives))
     loop = loop_for(env, Task(case["algo"], config, welfare, env.observation_space.n, env.action_space))
     try:
@@ -208,7 +209,7 @@ def run(side: str, case: dict[str, Any], cache: str | None = None) -> dict[str, 
     # What MO-Gymnasium's environments need is installed beside the peers, and evenhand is too.
     command = [str(PEERS) if case["job"] == "fair" else sys.executable, __file__, "--own"]
     if side != "evenhand":
-        command = [str(PEERS), "-W", "ignore", str(HERE / f"peer_{side}.py")]
+        command = [str(PEERS), "-W", "ignore", str(HERE / "peers" / f"peer_{side}.py")]
     if side in ("sb3", "sbx") and "settings" in case:
         case = case | {"settings": as_sb3(case["algo"], case["settings"])}
     told = json.dumps({"cores": [], "seed": 0} | case | {"began": time.time()})
@@ -227,7 +228,7 @@ def one_core() -> list[int]:
 
 
 def speed_case(env: str, algo: str, settings: dict[str, Any], scale: float) -> dict[str, Any]:
-    from evenhand.envs.species import Species
+    from evenhand.envs.species.env import Species
 
     config = configured(algo, settings)
     per_update = config["envs"] * config["rollout"]
@@ -330,7 +331,7 @@ def operations(settings: Mapping[str, Any]) -> float:
     Policy and critic act once, and learn once in each epoch: forwards, the gradients of all weights, and those of all
     inputs but the first layer's. Everything else (tanh, the optimiser, the environment) is not counted.
     """
-    from evenhand.envs.species import Species
+    from evenhand.envs.species.env import Species
 
     species = Species(**TRAINING)
     first, last = species.observation_space.n, {"policy": species.action_space.n, "critic": 1}

@@ -8,7 +8,7 @@ EQUAL = {"reward_scale": 1.0}
 
 
 class Other(NamedTuple):
-    """A peer beside Stable-Baselines3; its script is peer_NAME.py."""
+    """A peer beside Stable-Baselines3; its script is peers/peer_NAME.py."""
 
     title: str
     algos: tuple[str, ...]
@@ -171,7 +171,7 @@ def configured(algo: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """All our settings, the given ones and the defaults, as JSON can hold them."""
     import dataclasses
 
-    from evenhand.runs.settings import settings as checked
+    from evenhand.runs.hyperparameters import settings as checked
 
     found = checked(algo, "any", False, "tuned", EQUAL | dict(settings), 10**9)
     return dataclasses.asdict(found.config)

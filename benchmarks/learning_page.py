@@ -270,8 +270,8 @@ INTRODUCTION = """\
 this page. "The peer" is Stable-Baselines3. The others are SBX (Stable-Baselines3 with learning compiled by JAX; it has
 no A2C), loops in plain PyTorch in the manner of CleanRL (our own lines), and MORL-Baselines' PPO for utilities that are
 not linear (NLMOPPO), which learns from vector rewards and stands beside GGF-PPO. All have the same hyperparameters and
-live in a virtual environment of their own (.venv-peers, from benchmarks/peers.txt). Machines are noisy: all take turns,
-every figure comes from a process of its own, and the ratios are what counts.
+live in a virtual environment of their own (.venv-peers, from benchmarks/peers/peers.txt). Machines are noisy: all take
+turns, every figure comes from a process of its own, and the ratios are what counts.
 """
 
 SPEED = """

@@ -4,8 +4,8 @@
     python benchmarks/morl.py --quick                               tiny runs, printed
 
 The score is the GGF, with weights ∝ 1/2^k, of the mean discounted returns of test episodes. Results go to
-benchmarks/morl.json and docs/benchmarks-morl.md, each environment replacing only its own part; --quick leaves both
-alone.
+benchmarks/results/morl.json and docs/benchmarks-morl.md, each environment replacing only its own part; --quick leaves
+both alone.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from evenhand.welfare import GGF
 from learning_cases import configured
 
 HERE = Path(__file__).parent
-RESULTS, SEARCH = HERE / "morl.json", HERE / "morl_search.json"
+RESULTS, SEARCH = HERE / "results" / "morl.json", HERE / "results" / "morl_search.json"
 PAGE = HERE.parent / "docs" / "benchmarks-morl.md"
 GAMMA, EPISODES = 0.99, 50
 ROUNDING = 1e-9
@@ -238,7 +238,7 @@ do.
   reach, the one with the best GGF over three trial episodes is tested.
 
 EUPG's and LCN's settings are their defaults, but for LCN's numbers of episodes, which had to fit the steps, and 50
-updates in a round. The figures of every seed are in `benchmarks/morl.json`.
+updates in a round. The figures of every seed are in `benchmarks/results/morl.json`.
 
 ## Where evenhand is not ahead
 

@@ -24,7 +24,7 @@ PPO = ("ppo", "utilitarian")
 
 
 def read(name: str) -> dict[str, Any]:
-    return json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads((HERE / "results" / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def aims(solver: dict[str, Any], learning: dict[str, Any], fair: dict[str, Any]) -> list[list[str]]:

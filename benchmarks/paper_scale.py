@@ -5,7 +5,8 @@
 Some seeds of all six are really trained and tested, by what `evenhand reproduce` does cells with, and the time is
 multiplied up to 50. The peer's is extrapolated from the speed of Stable-Baselines3 in the same run, with the same
 hyperparameters: of one process, and of one for each core, started by hand; its fair versions, which do not exist, are
-counted as if they cost no more than their bases, and its tests as nothing. Results go to benchmarks/paper_scale.json.
+counted as if they cost no more than their bases, and its tests as nothing. Results go to
+benchmarks/results/paper_scale.json.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from evenhand.papers.common import pairs, seeds
-from evenhand.papers.species import ALGOS, LONG_RUN, PUBLISHED
+from evenhand.papers.species_plan import ALGOS, LONG_RUN, PUBLISHED
 from evenhand.runs.pool import cores
-from evenhand.runs.study import ThisMachine, carry_out, cells_of
+from evenhand.studies.cells import cells_of
+from evenhand.studies.executor import ThisMachine, carry_out
 from learning import run, speed_case, surroundings
 from learning_cases import EQUAL, SPECIES
 
-RESULTS = Path(__file__).with_suffix(".json")
+RESULTS = Path(__file__).parent / "results" / "paper_scale.json"
 PAPER_SEEDS = 50
 PAPER_STEPS = 1_000_000
 

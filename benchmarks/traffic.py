@@ -4,7 +4,7 @@
 
 All run the same network, demand and fixed cycle, in decisions of 14 simulated seconds. Each figure comes from a process
 of its own, they take turns, and CPU-seconds are counted with those of all processes that were started. Results go to
-benchmarks/traffic.json and docs/benchmarks-traffic.md.
+benchmarks/results/traffic.json and docs/benchmarks-traffic.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 
 HERE = Path(__file__).parent
 PEERS = HERE.parent / ".venv-peers" / "bin" / "python"
-RESULTS = HERE / "traffic.json"
+RESULTS = HERE / "results" / "traffic.json"
 PAGE = HERE.parent / "docs" / "benchmarks-traffic.md"
 HOLD = 3
 SLOW = {"sumo-rl": 5, "sumo-rl quiet": 2}
@@ -146,7 +146,7 @@ def measure(kind: str, asked: dict[str, Any]) -> float:
     if kind.startswith("sumo-rl"):
         from evenhand.envs.traffic import installation
 
-        script, python = HERE / "peer_sumo_rl.py", PEERS
+        script, python = HERE / "peers" / "peer_sumo_rl.py", PEERS
         environment = installation.surroundings()
         asked = asked | {"info": kind == "sumo-rl"}
         if "libsumo" in kind:

@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,15 +18,19 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from evenhand.envs.datacenter import Datacenter
 
+# What helpers assert is shown in full, too.
+pytest.register_assert_rewrite(*(path.stem for path in Path(__file__).with_name("helpers").glob("*.py")))
+
 # How long an example takes says something about the machine only.
 settings.register_profile("repeat", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("explore", settings.get_profile("repeat"), derandomize=False, print_blob=True)
 settings.load_profile("repeat")  # `make fuzz` chooses the other one
 
 LONGEST = (
-    *("test_unruly", "test_ray", "test_solve", "test_agents", "test_emulated_env", "test_training", "test_learning"),
-    *("test_cli_learning", "test_study", "test_strangers_files", "test_traffic_training", "test_traffic_standin"),
-    *("test_species", "test_report", "test_search", "test_datacenter_env", "test_policy_file", "test_model"),
+    *("test_unruly", "test_ray", "test_solve", "test_extending", "test_emulated_env", "test_training", "test_agents"),
+    *("test_learning", "test_cli_learning", "test_study", "test_strangers_files", "test_traffic_training"),
+    *("test_traffic_standin", "test_species", "test_report", "test_search", "test_datacenter_env", "test_policy_file"),
+    *("test_algorithms", "test_revisions", "test_model", "test_old_runs"),
 )
 
 

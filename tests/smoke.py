@@ -37,7 +37,7 @@ def main() -> None:
         subprocess.run([*pip, "--constraint", folder / "constraints.txt", wheel], check=True)
         work = folder / "work"
         work.mkdir()
-        shutil.copy(HERE / "first_steps.py", work)
+        shutil.copy(HERE / "helpers" / "first_steps.py", work)
         clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         clean["XDG_CACHE_HOME"] = str(folder / "cache")
         subprocess.run([inside, "first_steps.py"], cwd=work, env=clean, check=True)

@@ -6,12 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from evenhand import metrics
-from evenhand.envs.gym import register
+from evenhand.envs.gym.gym_env import register
 from evenhand.errors import IllConditioned, Infeasible, InputError
-from evenhand.exact.bounds import ErrorBound, error_bound
-from evenhand.exact.model import MOMDP
+from evenhand.exact.bounds import ErrorBound
+from evenhand.exact.momdp import MOMDP
 from evenhand.exact.policies import Mixture, evaluate
-from evenhand.exact.solve import Solution, solve
+from evenhand.exact.solver import Solution
+from evenhand.solving import error_bound, solve
 from evenhand.welfare import (
     GGF,
     AlphaFair,
@@ -27,8 +28,12 @@ from evenhand.welfare import (
 register()  # so that gymnasium.make knows evenhand's environments
 
 if TYPE_CHECKING:
-    from evenhand.judge import Evaluation, Policy, evaluate_policy
-    from evenhand.runs.training import Run, load, resume, train
+    from evenhand.envs.finite import FiniteEnv
+    from evenhand.evaluation.playing import evaluate_policy
+    from evenhand.evaluation.policy import Policy
+    from evenhand.evaluation.result import Evaluation
+    from evenhand.runs.run import Run, load
+    from evenhand.runs.trainer import resume, train
 
 __version__ = "0.1.0"
 
@@ -38,6 +43,7 @@ __all__ = [
     "AlphaFair",
     "ErrorBound",
     "Evaluation",
+    "FiniteEnv",
     "IllConditioned",
     "Infeasible",
     "InputError",
@@ -64,13 +70,14 @@ __all__ = [
 
 # Learning needs JAX, which takes a second to import: whoever only solves models does not wait for it.
 _LEARNING = {
-    "Evaluation": "evenhand.judge",
-    "Policy": "evenhand.judge",
-    "Run": "evenhand.runs.training",
-    "evaluate_policy": "evenhand.judge",
-    "load": "evenhand.runs.training",
-    "resume": "evenhand.runs.training",
-    "train": "evenhand.runs.training",
+    "Evaluation": "evenhand.evaluation.result",
+    "FiniteEnv": "evenhand.envs.finite",
+    "Policy": "evenhand.evaluation.policy",
+    "Run": "evenhand.runs.run",
+    "evaluate_policy": "evenhand.evaluation.playing",
+    "load": "evenhand.runs.run",
+    "resume": "evenhand.runs.trainer",
+    "train": "evenhand.runs.trainer",
 }
 
 

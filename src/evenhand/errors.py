@@ -1,6 +1,10 @@
 """The errors a person may meet: one sentence that says what was wrong and what was expected."""
 
 import re
+from collections.abc import Callable
+
+Say = Callable[[str], None]
+"""Told a sentence."""
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _PICTURES = 0x2400

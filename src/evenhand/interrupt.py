@@ -1,4 +1,4 @@
-"""Ctrl-C where nobody listens."""
+"""Ctrl-C: put off to a better moment, and heard where nobody listens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 GRACE = 0.8
@@ -67,3 +67,24 @@ def _ends(heard: int) -> bool:
         if not os.read(heard, 1):
             return True
     return False
+
+
+@contextlib.contextmanager
+def deferred_interrupt() -> Iterator[Callable[[], bool]]:
+    """While open, the first Ctrl-C only makes the function given say True; the second one takes effect at once."""
+    pressed = threading.Event()
+
+    def note(number: int, frame: Any) -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+        pressed.set()
+
+    in_charge = threading.current_thread() is threading.main_thread()
+    if in_charge and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, note)
+        try:
+            yield pressed.is_set
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    else:
+        yield pressed.is_set

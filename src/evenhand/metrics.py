@@ -5,13 +5,14 @@ NumPy only; entries must be finite. Users who all have 0 are equal, and any loss
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
 
 from evenhand.errors import InputError
-from evenhand.welfare import numbers
+from evenhand.welfare import Welfare, numbers, welfare_of
 
 
 def minimum(v: Any) -> Float64[Any, "*batch"]:
@@ -34,10 +35,11 @@ def cv(v: Any) -> Float64[Any, "*batch"]:
         return v.std(axis=-1) / np.abs(v.mean(axis=-1))
 
 
-def cv_of_one_sign(v: Any) -> float:
-    """The coefficient of variation of one vector where it means something: all users gain, or all lose; else NaN."""
-    v = np.asarray(v, float)
-    return float(cv(v)) if v.size > 1 and v.any() and (v.min() >= 0 or v.max() <= 0) else float("nan")
+def cv_of_one_sign(v: Any) -> Float64[Any, "*batch"]:
+    """The coefficient of variation where it means something: all of several users gain, or all lose; else NaN."""
+    v = _read(v)
+    one_sign = (v.min(axis=-1) >= 0) | (v.max(axis=-1) <= 0)
+    return np.where(one_sign & v.any(axis=-1) & (v.shape[-1] > 1), cv(v), np.nan)[()]
 
 
 def gini(v: Any) -> Float64[Any, "*batch"]:
@@ -84,6 +86,30 @@ def price_of_fairness(utilitarian_returns: Any, fair_returns: Any) -> Float64[An
     loss = best - f.sum(axis=-1)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.where(loss == 0, 0.0, loss / np.abs(best))[()]
+
+
+class Statistic(NamedTuple):
+    """One number of what D users get, and how tables show it."""
+
+    of: Callable[[Any, Welfare], Any]
+    """From returns [..., D], and the welfare they are judged by, to [...]; NaN where it is not defined."""
+    heading: str
+    """Of its column; with a soft hyphen where a narrow one may break it."""
+    format: str = ""
+    """How it is written, as in ".3f"; if empty, like the returns themselves."""
+    of_many: bool = False
+    """Whether it is shown only where there are too many users for a column each."""
+
+
+STATISTICS: dict[str, Statistic] = {
+    "welfare": Statistic(lambda v, welfare: welfare_of(welfare, v), "wel\u00adfare"),
+    "sum": Statistic(lambda v, _: np.sum(v, axis=-1), "sum", of_many=True),
+    "average": Statistic(lambda v, _: np.mean(v, axis=-1), "aver\u00adage"),
+    "minimum": Statistic(lambda v, _: minimum(v), "mini\u00admum"),
+    "maximum": Statistic(lambda v, _: maximum(v), "maxi\u00admum"),
+    "cv": Statistic(lambda v, _: cv_of_one_sign(v), "CV", ".3f"),
+}
+"""What is said of returns wherever they are shown: in tables, figures and files for programs, and by claims."""
 
 
 def spread(name: str, v: Any) -> dict[str, float]:

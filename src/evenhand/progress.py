@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import FrameType, TracebackType
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, TypeVar
 
 from rich import progress
 from rich.markup import escape
 
+from evenhand.interrupt import deferred_interrupt
 from evenhand.terminal import Console
 
 A_MOMENT = 2.0  # seconds
 
 
-class Progress:
+class SolveProgress:
     """Shows the closing gap on standard error, if asked to, or if that is a terminal and the solve takes a while.
 
     Gaps shrink by factors, so the bar shows how many of the digits asked for have been reached.
@@ -27,8 +26,7 @@ class Progress:
     the second one takes effect at once.
     """
 
-    def __init__(self, goal: float, wanted: bool | None, also: Callable[[float, float, int], None] | None) -> None:
-        self._goal, self._also = goal, also
+    def __init__(self, wanted: bool | None) -> None:
         console = Console(stderr=True)
         self._wanted = console.is_terminal if wanted is None else wanted
         self._patience = A_MOMENT if wanted is None else 0.0
@@ -43,28 +41,21 @@ class Progress:
             transient=True,
         )
         self._task: progress.TaskID | None = None
-        self._listening = self._interrupted = self._heard = False
+        self._open = ExitStack()
+        self._interrupted: Callable[[], bool] = lambda: False
+        self._heard = False
 
-    def __enter__(self) -> Progress:
-        in_charge = threading.current_thread() is threading.main_thread()
-        if in_charge and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._note_interrupt)
-            self._listening = True
+    def __enter__(self) -> SolveProgress:
+        self._interrupted = self._open.enter_context(deferred_interrupt())
         return self
 
-    def _note_interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self._interrupted:
-            raise KeyboardInterrupt
-        self._interrupted = True
-
-    def report(self, reached: float, bound: float, queries: int) -> None:
+    def update(self, search: Any) -> None:
         """One more query has been answered; an interrupt that came meanwhile is raised now."""
-        if self._interrupted:
+        if self._interrupted():
             self._heard = True
             raise KeyboardInterrupt
-        if self._also is not None:
-            self._also(reached, bound, queries)
-        gap = max(bound - reached, self._goal)
+        reached, bound, goal = search
+        gap = max(bound - reached, goal)
         if math.isfinite(gap):
             self._first_gap = max(self._first_gap, gap)
         if not self._wanted or time.monotonic() - self._began < self._patience or not math.isfinite(gap):
@@ -72,22 +63,42 @@ class Progress:
         if self._task is None:
             self._task = self._bar.add_task("", total=1.0)
             self._bar.start()
-        digits = math.log(max(self._first_gap / self._goal, 1 + 1e-9))
+        digits = math.log(max(self._first_gap / goal, 1 + 1e-9))
         done = math.log(self._first_gap / gap) / digits
         self._bar.update(self._task, completed=done, description=f"gap {gap:.1e}, welfare {reached:.6g}")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._listening:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._open.close()
         if self._task is not None:
             self._bar.stop()
-        if self._interrupted and not self._heard and kind is None:
+        if self._interrupted() and not self._heard and kind is None:
             raise KeyboardInterrupt  # there was no query to wait for, and who loops over small models wants to get out
 
 
-class TrainingProgress:
+Bars = TypeVar("Bars", bound="_Bars")
+
+
+class _Bars:
+    """What shows bars while it is open, if they are wanted."""
+
+    _bar: progress.Progress
+    _wanted: bool
+
+    def __enter__(self: Bars) -> Bars:
+        if self._wanted:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._wanted:
+            self._bar.stop()
+
+    def say(self, message: str) -> None:
+        """A sentence above the bars."""
+        self._bar.console.print(message, highlight=False, markup=False)
+
+
+class TrainingProgress(_Bars):
     """One line for each seed: its phase, steps per second, time left, and who gets what."""
 
     def __init__(self, seeds: Sequence[int], steps: int, objectives: Sequence[str], wanted: bool | None) -> None:
@@ -109,21 +120,6 @@ class TrainingProgress:
         }
         self._training: set[int] = set()
 
-    def __enter__(self) -> TrainingProgress:
-        if self._wanted:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._wanted:
-            self._bar.stop()
-
-    def say(self, message: str) -> None:
-        """A sentence above the bars."""
-        self._bar.console.print(message, highlight=False, markup=False)
-
     def update(self, report: Mapping[str, Any]) -> None:
         """Show what a seed reports."""
         seed, step, phase = report["seed"], report["step"], report["phase"]
@@ -144,13 +140,14 @@ class TrainingProgress:
         self._bar.update(task, completed=step)
 
 
-class TestProgress:
+class TestProgress(_Bars):
     """How far test episodes have come, where standard error is a terminal."""
 
     __test__ = False  # no test of pytest's
 
     def __init__(self, description: str) -> None:
         console = Console(stderr=True)
+        self._wanted = console.is_terminal
         self._bar = progress.Progress(
             progress.TextColumn("[dim]{task.description}", markup=True),
             progress.BarColumn(bar_width=16),
@@ -158,18 +155,8 @@ class TestProgress:
             progress.TimeRemainingColumn(),
             console=console,
             transient=True,
-            disable=not console.is_terminal,
         )
         self._task = self._bar.add_task(escape(description), total=1.0)
-
-    def __enter__(self) -> TestProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
 
     def update(self, share: float) -> None:
         """Show the share that is done."""
@@ -184,7 +171,7 @@ def shares(objectives: Sequence[str], values: Sequence[float], most: int = 4) ->
     return ", ".join(shown)
 
 
-class StudyProgress:
+class StudyProgress(_Bars):
     """A live table of a study: all cells, the cells of each method, and what every process is at.
 
     Where standard error is no terminal, a line for each cell that is done.
@@ -193,7 +180,7 @@ class StudyProgress:
     def __init__(self, methods: Mapping[str, tuple[int, int]], steps: int, wanted: bool | None = None) -> None:
         """methods: how many cells of each are done, and of how many; steps: of training that are left."""
         self._console = Console(stderr=True)
-        self._live = self._console.is_terminal if wanted is None else wanted
+        self._wanted = self._console.is_terminal if wanted is None else wanted
         self._bar = progress.Progress(
             progress.TextColumn("{task.description}"),
             progress.BarColumn(bar_width=16),
@@ -213,21 +200,6 @@ class StudyProgress:
         self._steps: dict[Any, int] = {}
         self._running: dict[str, dict[str, str]] = {name: {} for name in methods}
 
-    def __enter__(self) -> StudyProgress:
-        if self._live:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live:
-            self._bar.stop()
-
-    def say(self, message: str) -> None:
-        """A sentence above the table."""
-        self._bar.console.print(message, highlight=False, markup=False)
-
     def update(self, method: str, which: str, report: Mapping[str, Any]) -> None:
         """Show what a cell reports. which: of the method's cells, as in "seed 3"."""
         phase, step = report["phase"], report["step"]
@@ -243,7 +215,7 @@ class StudyProgress:
                 self._bar.update(self._methods[method], completed=done, count=f"{done}/{of}")
                 whole = f"{sum(self._done.values())}/{sum(self._of.values())} cells"
                 self._bar.update(self._all, count=whole)
-                if not self._live:
+                if not self._wanted:
                     self.say(f"{method}, {which}: done ({whole})")
         else:
             speed = f" {report['speed']:,.0f} steps/s" if "speed" in report else ""

@@ -357,6 +357,15 @@ def welfare(text: str | Welfare, D: int) -> Welfare:
     return make(D, *given)
 
 
+def welfare_of(welfare: Welfare, v: Any) -> Float64[Any, "*batch"]:
+    """W(v), for v of shape [..., D]; NaN where the welfare is not defined, since some user's return is not positive."""
+    v = numbers("v", v)
+    if not welfare.needs_positive:
+        return np.asarray(welfare.value(v), float)[()]
+    defined = (v > 0).all(axis=-1)
+    return np.where(defined, welfare.value(np.where(defined[..., None], v, 1.0)), np.nan)[()]
+
+
 def numbers(what: str, value: Any) -> Float64[np.ndarray, "*shape"]:
     """`value` as a float64 array of finite numbers, perhaps the same array; errors call it `what`."""
     try:

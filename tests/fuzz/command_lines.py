@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from evenhand import cli, interrupt
+from evenhand.cli.program import COMMANDS
 
 LONG = 1.0
 """Seconds after which a command line is interrupted as by Ctrl-C."""
@@ -163,7 +164,7 @@ TOO_LONG = {"sumo", "emulated", "ray"}  # for doctor
 def declared() -> dict[tuple[str, ...], dict[str, str]]:
     """The options of each command, with what they take, as its help says; by the words that name the command."""
     found = {}
-    for name in cli.COMMANDS:
+    for name in COMMANDS:
         page = _help(name)
         subcommands = re.search(r"\{([a-z,-]+)\}\s*$", page.splitlines()[0]) if name == "model" else None
         for words in [(name, sub) for sub in subcommands[1].split(",")] if subcommands else [(name,)]:
@@ -203,8 +204,8 @@ class Grammar:
         """One command line."""
         draw = self.draw
         if draw.random() < 0.03:
-            return [draw.choice([*JUNK, *cli.COMMANDS]) for _ in range(draw.randrange(5))]
-        name = draw.choice(list(cli.COMMANDS))
+            return [draw.choice([*JUNK, *COMMANDS]) for _ in range(draw.randrange(5))]
+        name = draw.choice(list(COMMANDS))
         words = list(draw.choice([words for words in self.commands if words[0] == name]))
         options = self.commands[tuple(words)]
         rest: list[list[str]] = []
@@ -370,7 +371,7 @@ def main(count: int, seed: int, folder: Path, note: Callable[[str], None] = lamb
         began = time.monotonic()
         code, err, raised = tried(line)
         slowest = max(slowest, (round(time.monotonic() - began, 1), said))
-        codes[f"{line[0] if line and line[0] in cli.COMMANDS else 'other'} {code}"] += 1
+        codes[f"{line[0] if line and line[0] in COMMANDS else 'other'} {code}"] += 1
         what = wrong(line, code, err, raised)
         if outside.found:
             what += "\nwritten outside: " + ", ".join(outside.found)

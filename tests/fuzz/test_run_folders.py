@@ -1,7 +1,7 @@
 """Run folders, studies and searches that strangers have changed: every command says a sentence, or does its work.
 
 EVENHAND_FUZZ says how many folders to try, EVENHAND_LOTS which ones; `make fuzz` tries others each time. Whatever
-is found becomes a named test in tests/test_strangers_files.py.
+is found becomes a named test in tests/runs/test_strangers_files.py.
 """
 
 from __future__ import annotations
@@ -26,26 +26,17 @@ import pytest
 
 import evenhand as eh
 from budget import LOTS, share_of
+from calls import program
 from evenhand.errors import InputError
 from evenhand.report.publishing import PAGE, RECORD, overview
-from evenhand.report.study import provenance
 from evenhand.runs import RunFolder
 from evenhand.runs.checkpoint import _checksum
-from evenhand.runs.search import Search, Trial, suggestion
-from evenhand.runs.study import (
-    FIRST_SEED,
-    Experiment,
-    Learner,
-    Simple,
-    Test,
-    cells_of,
-    do,
-    gather,
-    missing_of,
-    seconds_of,
-)
-from evenhand.runs.training import Run
-from test_cli_learning import program
+from evenhand.runs.run import Run
+from evenhand.studies.cells import cells_of, do, missing_of
+from evenhand.studies.cost import seconds_of
+from evenhand.studies.experiment import FIRST_SEED, Experiment, Learner, Simple, Test
+from evenhand.studies.results import gather, provenance
+from evenhand.studies.search import Search, Trial, suggestion
 
 FOLDERS = share_of(500)
 SEED = LOTS
@@ -367,14 +358,14 @@ def test_mutated_run_folders(runs: Path, bait: Path) -> None:
 # Studies and searches
 
 TINY = Experiment(
-    "tiny",
-    "Tiny",
-    "species",
-    (Learner("A2C", "a2c", "ggf", SMALL, 48),),
-    (Simple("random", "random"),),
-    (Test("test", "average", 1),),
-    (FIRST_SEED,),
-    BRIEF,
+    key="tiny",
+    title="Tiny",
+    env="species",
+    learners=(Learner(name="A2C", algo="a2c", welfare="ggf", settings=SMALL, steps=48),),
+    simple=(Simple(name="random", policy="random"),),
+    tests=(Test(name="test", measure="average", episodes=1),),
+    seeds=(FIRST_SEED,),
+    arguments=BRIEF,
 )
 SEARCH = Search("species", "a2c", "ggf", 640, seeds=1, episodes=1, measure="average", arguments=BRIEF)
 TUNE = ["tune", "species", "--algo", "a2c", "--steps", 640, "--seeds", 1, "--episodes", 1, "--measure", "average"]

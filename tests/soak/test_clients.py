@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.mark.parametrize(("env", "users"), [("species", 2), ("traffic", 4), ("datacenter", 16)])
 @pytest.mark.parametrize("library", ["morl", "sb3"])
 def test_other_libraries_train_on_our_environments(library: str, env: str, users: int) -> None:
-    command = [str(PEERS), str(TESTS / "clients.py"), library, env, str(STEPS)]
+    command = [str(PEERS), str(TESTS / "helpers" / "clients.py"), library, env, str(STEPS)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])

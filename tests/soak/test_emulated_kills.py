@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from emulation import needs_network
-from test_emulated_endings import kill_and_look, plan_file
+from network_kills import kill_and_look, plan_file
 
 __all__ = ["plan_file"]
 

@@ -11,7 +11,7 @@ import pytest
 from budget import lots, share_of
 from kills import at_random, killed_on_the_way, learnt, resuming, training
 from processes import finished, running
-from test_study import found, study
+from tiny_studies import found, study
 
 AT_A_TIME = 6
 """How often one run is killed before it may come to its end."""

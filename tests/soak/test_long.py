@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import evenhand as eh
+from calls import program
 from evenhand import demo
 from evenhand.exact import examples
+from finite_models import learn_fair_policies
+from larger_models import agrees, by_interior_point
 from models import AVERAGE, best_unichain_average
-from test_learning import learn_fair_policies
-from test_report import Reader, is_png, small
-from test_solve import agrees, by_interior_point
-from test_traffic_training import program
+from written_pages import Reader, is_png, small
 
 __all__ = ["small"]
 
@@ -27,7 +28,7 @@ def test_fair_policies_are_learnt(algorithm: str, users: int) -> None:
 
 def test_the_stand_in_is_close_to_sumo() -> None:
     """Within 5 % for each arm and controller, beyond what chance may do; and the same ranking."""
-    found = program("calibrate", "traffic", "--episodes", 3)
+    found = json.loads(program("calibrate", "traffic", "--episodes", 3, "--json").out)
     assert len(found["controllers"]) >= 7
     for controller in found["controllers"]:
         off, chance = np.abs(controller["difference"]), np.array(controller["uncertainty"])

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from auditor import Controller, adversarial, at_random, audit, cyclic, waits
 from evenhand.envs import resolve
-from evenhand.envs.check import check_env
+from evenhand.envs.check.check_host import check_env
 from evenhand.envs.traffic.network import Roads
-from test_papers import come_out_as_in_docs_theory
-from test_species import OPTIMA, reach_the_optimum
-from test_traffic_audit import Controller, adversarial, at_random, audit, cyclic, waits
+from species_optima import OPTIMA, reach_the_optimum
+from theory_facts import come_out_as_in_docs_theory
 
 
 @pytest.mark.parametrize(("controller", "seconds"), [(at_random, 4200), (cyclic, 4200), (adversarial, 8400)])

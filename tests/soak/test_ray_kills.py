@@ -6,19 +6,25 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from calls import PROGRAM
 from evenhand.envs import resolve
-from evenhand.runs.ray_cluster import OnMachines, OnRay
-from evenhand.runs.study import Learner, carry_out, cells_of
+from evenhand.studies.cells import cells_of
+from evenhand.studies.executor import carry_out
+from evenhand.studies.experiment import Learner
+from evenhand.studies.ray_cluster import OnMachines, OnRay
 from processes import finished, running
-from test_cli_learning import PROGRAM
-from test_ray import Machines, connection, kill_machine, machines, played, results, same, second, settings, works_on
-from test_study import SMALL, TINY, Here, ignore
+from ray_fixtures import Machines, connection, kill_machine, machines, played, results, same, second, settings, works_on
+from tiny_studies import SMALL, TINY, Here, ignore
 
 __all__ = ["connection", "machines", "second", "settings"]
 
 
 def test_a_machine_that_is_killed_costs_only_what_came_after_its_last_checkpoint(second: int, tmp_path: Path) -> None:
-    longer = dataclasses.replace(TINY, learners=(Learner("A2C", "a2c", "ggf", SMALL | {"envs": 2}, 64_000),), simple=())
+    longer = dataclasses.replace(
+        TINY,
+        learners=(Learner(name="A2C", algo="a2c", welfare="ggf", settings=SMALL | {"envs": 2}, steps=64_000),),
+        simple=(),
+    )
     cells, here, there = cells_of(longer), tmp_path / "here", tmp_path / "there"
     carry_out(cells, here, Here(), ignore, ignore)
     began: dict[int, list[int]] = {}

@@ -1,15 +1,9 @@
-"""The algorithms, one module each.
+"""The algorithms, one module each, and the mathematics they share.
 
-They offer `Config`, `impossible`, `initialise`, `explore` and `update` for learning, and `acting`, `act` and `mode` for
-using what was learnt.
+Here is what can be asked and added without importing JAX; `evenhand.agents.algorithm.algorithm` gives an algorithm by
+its name, and `evenhand.agents.networks.register_network` adds a network.
 """
 
-from __future__ import annotations
+from evenhand.agents.algorithm import Algorithm, Exported, Range, SearchSpace, names, register
 
-from types import ModuleType
-
-from evenhand.agents import a2c, dqn, ppo
-
-ALGORITHMS: dict[str, ModuleType] = {"ppo": ppo, "a2c": a2c, "dqn": dqn}
-
-__all__ = ["ALGORITHMS", "a2c", "dqn", "ppo"]
+__all__ = ["Algorithm", "Exported", "Range", "SearchSpace", "names", "register"]

@@ -12,42 +12,74 @@ from jaxtyping import Array, Float, Shaped
 
 from evenhand.agents.actor_critic import (
     ActorCritic,
-    Settings,
+    ActorCriticConfig,
     State,
     act,
     acting,
+    apply_gradients,
+    apply_update,
     critic,
     explore,
+    exported,
     flat,
     mode,
-    moved,
     new_state,
+    observe,
     policy,
-    shortened,
-    stepped,
-    take_in,
     welfare_weights,
 )
-from evenhand.agents.config import hyperparameters, scheduled
+from evenhand.agents.algorithm import Range, SearchSpace
+from evenhand.agents.config import Count, Positive, Share, hyperparameters, scheduled
 from evenhand.agents.estimators import advantages, explained_variance
+from evenhand.agents.networks import clip_by_norm
 from evenhand.agents.normalise import inputs
 from evenhand.agents.problem import Problem
-from evenhand.types import PRNGKey, Transitions
+from evenhand.types import Actions, Box, Discrete, PRNGKey, Transitions
 
-__all__ = ["Config", "State", "act", "acting", "explore", "impossible", "initialise", "mode", "reported", "update"]
+__all__ = [
+    "ACTIONS",
+    "COLOUR",
+    "REVISION",
+    "SEARCH",
+    "SPEED",
+    "Config",
+    "State",
+    "act",
+    "acting",
+    "explore",
+    "exported",
+    "impossible",
+    "initialise",
+    "mode",
+    "reported",
+    "update",
+]
+
+REVISION = 1
+ACTIONS: tuple[type[Actions], ...] = (Discrete, Box)
+COLOUR = "#E69F00"
+SPEED = 60_000.0
+SEARCH: SearchSpace = {
+    "learning_rate": Range(1e-4, 1e-2),
+    "entropy": Range(1e-4, 3e-2),
+    "gae_lambda": (0.9, 0.95, 0.98, 1.0),
+    "rollout": (5, 10, 30, 64),
+    "normalise_advantages": (False, True),
+    "learning_rate_schedule": ("constant", "linear"),
+}
 
 
 @hyperparameters
-class Config(Settings):
+class Config(ActorCriticConfig):
     """Hyperparameters of A2C."""
 
-    rollout: int = 10
-    learning_rate: float = 7e-4
-    gae_lambda: float = 1.0
+    rollout: Count = 10
+    learning_rate: Positive = 7e-4
+    gae_lambda: Share = 1.0
     value: float = 0.25
-    rmsprop_decay: float = 0.99
+    rmsprop_decay: Share = 0.99
     """How slowly RMSprop forgets the size of gradients."""
-    rmsprop_epsilon: float = 1e-10
+    rmsprop_epsilon: Positive = 1e-10
     """Keeps its steps small where gradients vanish. It stands under the root: where squared gradients are smaller than
     it, steps shrink with the scale of the rewards."""
 
@@ -77,7 +109,7 @@ def update(
     remaining: Float[Array, ""],
 ) -> tuple[State, dict[str, Array]]:
     """Learn from one rollout; `remaining` is the share of the training still to come."""
-    state, reward = take_in(config, state, transitions)
+    state, reward = observe(config, state, transitions)
     x = inputs(state.scales, jnp.stack([transitions.observation, transitions.next_observation]))
     value, next_value = critic(config, state.params, x)
     advantage = advantages(
@@ -89,13 +121,13 @@ def update(
         weighted = weighted / (jnp.std(weighted) + 1e-8)
     target = advantage + value
     entropy = scheduled(config.entropy, config.entropy_schedule, remaining)
-    gradient, facts = jax.grad(loss, argnums=2, has_aux=True)(
+    gradient, metrics = jax.grad(loss, argnums=2, has_aux=True)(
         config, problem, state.params, flat(x[0]), flat(transitions.action), flat(weighted), flat(target), entropy
     )
-    change, optimiser = _rmsprop(config).update(shortened(gradient, config.gradient_norm), state.optimiser)
-    params = stepped(config, state.params, change, remaining)
-    report = facts | {"J": J, "weights": weights, "explained_variance": explained_variance(value, target)}
-    return moved(config, state, params, optimiser, remaining), report
+    change, optimiser = _rmsprop(config).update(clip_by_norm(gradient, config.gradient_norm), state.optimiser)
+    params = apply_gradients(config, state.params, change, remaining)
+    report = metrics | {"J": J, "weights": weights, "explained_variance": explained_variance(value, target)}
+    return apply_update(config, state, params, optimiser, remaining), report
 
 
 def loss(
@@ -113,8 +145,8 @@ def loss(
     policy_loss = -jnp.mean(pi.log_prob(action) * advantage)
     value_loss = jnp.mean((critic(config, params, x) - target) ** 2)
     entropy = jnp.mean(pi.entropy())
-    facts = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
-    return policy_loss + config.value * value_loss - entropy_weight * entropy, facts
+    metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+    return policy_loss + config.value * value_loss - entropy_weight * entropy, metrics
 
 
 def _rmsprop(config: Config) -> optax.GradientTransformation:

@@ -9,22 +9,23 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Shaped
 
-from evenhand.agents.config import Common, Schedule, hyperparameters, scheduled
+from evenhand.agents.algorithm import Exported
+from evenhand.agents.config import Common, Count, Schedule, Share, hyperparameters, scheduled
 from evenhand.agents.distributions import Distribution, distribution
 from evenhand.agents.fairness import InitialStates, mean_over, no_initial_states, objective_weights, remember
-from evenhand.agents.networks import MLP, apply_mlp, generator, new_mlp
-from evenhand.agents.normalise import Scales, counted, inputs, new_scales, reward_factor
+from evenhand.agents.networks import NETWORKS, Params, generator, perceptron
+from evenhand.agents.normalise import Scales, inputs, new_scales, reward_factor, update_scales
 from evenhand.agents.problem import Problem
 from evenhand.types import Box, PRNGKey, Transitions
 
 
 @hyperparameters
-class Settings(Common):
+class ActorCriticConfig(Common):
     """The hyperparameters that both have."""
 
     critic_schedule: Schedule = "constant"
     """The learning rate's schedule for the critic, which should not lag behind the policy."""
-    gae_lambda: float = 0.95
+    gae_lambda: Share = 0.95
     """λ of the advantage estimates: 0 looks one step ahead; 1 makes them n-step returns to the end of the rollout."""
     entropy: float = 0.01
     """Weight of the policy's entropy."""
@@ -37,17 +38,17 @@ class Settings(Common):
     weight_width: float = 0.0
     """A GGF's weights pass from one order of the users to another over this band of returns, relative to their mean
     size; 0, the paper's rule, is a jump."""
-    average: float = 0.25
+    average: Share = 0.25
     """The policy in the end has the mean parameters over this last share of the training; 0 for the last ones."""
-    initial_states: int = 64
+    initial_states: Count = 64
     """Over how many of the latest initial states J is averaged, rounded up to a multiple of the environments."""
 
 
 class ActorCritic(NamedTuple):
     """The parameters of two separate networks."""
 
-    actor: MLP
-    critic: MLP
+    actor: Params
+    critic: Params
     log_std: Float[Array, " n"] | None
     """The logarithm of a Gaussian policy's deviation; None where actions are discrete."""
 
@@ -55,7 +56,7 @@ class ActorCritic(NamedTuple):
 class Averaged(NamedTuple):
     """The mean of the policy's parameters over the last updates."""
 
-    actor: MLP
+    actor: Params
     log_std: Float[Array, " n"] | None
     updates: Float[Array, ""]
 
@@ -70,13 +71,14 @@ class State(NamedTuple):
     scales: Scales
 
 
-def new_state(config: Settings, problem: Problem, seed: int | None, optimiser: optax.GradientTransformation) -> State:
+def new_state(
+    config: ActorCriticConfig, problem: Problem, seed: int | None, optimiser: optax.GradientTransformation
+) -> State:
     """Random networks, which at first hardly prefer any action; nothing seen."""
-    random = generator(seed)
-    sizes = (problem.observation_size, *config.hidden)
+    random, new = generator(seed), NETWORKS[config.network].initialise
     params = ActorCritic(
-        actor=new_mlp(random, (*sizes, problem.actions.n), "orthogonal", 0.01),
-        critic=new_mlp(random, (*sizes, problem.D), "orthogonal", 1.0),
+        actor=new(random, problem.observation_size, problem.actions.n, config, 0.01),
+        critic=new(random, problem.observation_size, problem.D, config, 1.0),
         log_std=jnp.zeros(problem.actions.n) if isinstance(problem.actions, Box) else None,
     )
     return State(
@@ -89,14 +91,14 @@ def new_state(config: Settings, problem: Problem, seed: int | None, optimiser: o
 
 
 def act(
-    config: Settings, problem: Problem, state: State, observation: Float[Array, "N O"], key: PRNGKey
+    config: ActorCriticConfig, problem: Problem, state: State, observation: Float[Array, "N O"], key: PRNGKey
 ) -> Shaped[Array, "N *a"]:
     """Draw raw actions from the policy that was learnt, the averaged one."""
     return policy(config, problem, _settled(state), inputs(state.scales, observation)).sample(key)
 
 
 def explore(
-    config: Settings,
+    config: ActorCriticConfig,
     problem: Problem,
     state: State,
     observation: Float[Array, "N O"],
@@ -112,17 +114,26 @@ def acting(state: Any) -> Any:
     return state._replace(optimiser=(), initial=None, scales=state.scales._replace(rewards=None))
 
 
-def mode(config: Settings, problem: Problem, state: State, observation: Float[Array, "N O"]) -> Shaped[Array, "N *a"]:
+def mode(
+    config: ActorCriticConfig, problem: Problem, state: State, observation: Float[Array, "N O"]
+) -> Shaped[Array, "N *a"]:
     """The most probable raw actions."""
     return policy(config, problem, _settled(state), inputs(state.scales, observation)).mode()
+
+
+def exported(config: ActorCriticConfig, state: State) -> Exported:
+    """The same policy for a file."""
+    layers = perceptron(config, state.averaged.actor)
+    activations = [config.activation] * len(config.hidden) + ["linear"]
+    return Exported(state.scales.observations, layers, activations, greedy=False, log_std=state.averaged.log_std)
 
 
 def _settled(state: State) -> ActorCritic:
     return state.params._replace(actor=state.averaged.actor, log_std=state.averaged.log_std)
 
 
-def moved(
-    config: Settings, state: State, params: ActorCritic, optimiser: optax.OptState, remaining: Float[Array, ""]
+def apply_update(
+    config: ActorCriticConfig, state: State, params: ActorCritic, optimiser: optax.OptState, remaining: Float[Array, ""]
 ) -> State:
     """The state with new parameters, and with their average over the last share of the training.
 
@@ -142,7 +153,9 @@ def moved(
     return state._replace(params=params, optimiser=optimiser, averaged=Averaged(actor, log_std, updates))
 
 
-def stepped(config: Settings, params: ActorCritic, change: ActorCritic, remaining: Float[Array, ""]) -> ActorCritic:
+def apply_gradients(
+    config: ActorCriticConfig, params: ActorCritic, change: ActorCritic, remaining: Float[Array, ""]
+) -> ActorCritic:
     """Follow the optimiser. The critic need not slow down with the policy: one that lags behind misplaces weights."""
     policy_rate = scheduled(config.learning_rate, config.learning_rate_schedule, remaining)
     critic_rate = scheduled(config.learning_rate, config.critic_schedule, remaining)
@@ -154,24 +167,28 @@ def stepped(config: Settings, params: ActorCritic, change: ActorCritic, remainin
     return ActorCritic(*(part(*three) for three in zip(rates, params, change, strict=True)))
 
 
-def policy(config: Settings, problem: Problem, params: ActorCritic, x: Float[Array, "*batch O"]) -> Distribution:
+def policy(
+    config: ActorCriticConfig, problem: Problem, params: ActorCritic, x: Float[Array, "*batch O"]
+) -> Distribution:
     """π(· | x)."""
-    return distribution(problem.actions, apply_mlp(params.actor, x, config.activation), params.log_std)
+    return distribution(problem.actions, NETWORKS[config.network].apply(params.actor, x, config), params.log_std)
 
 
-def critic(config: Settings, params: ActorCritic, x: Float[Array, "*batch O"]) -> Float[Array, "*batch D"]:
+def critic(config: ActorCriticConfig, params: ActorCritic, x: Float[Array, "*batch O"]) -> Float[Array, "*batch D"]:
     """V(x), one number per objective."""
-    return apply_mlp(params.critic, x, config.activation)
+    return NETWORKS[config.network].apply(params.critic, x, config)
 
 
-def take_in(config: Settings, state: State, transitions: Transitions) -> tuple[State, Float[Array, "T N D"]]:
+def observe(config: ActorCriticConfig, state: State, transitions: Transitions) -> tuple[State, Float[Array, "T N D"]]:
     """Count what was seen, and bring the rewards to scale."""
     state = state._replace(initial=remember(state.initial, transitions.observation, transitions.initial))
-    state = state._replace(scales=counted(config, state.scales, transitions))
+    state = state._replace(scales=update_scales(config, state.scales, transitions))
     return state, reward_factor(config, state.scales) * transitions.reward
 
 
-def welfare_weights(config: Settings, problem: Problem, state: State) -> tuple[Float[Array, " D"], Float[Array, " D"]]:
+def welfare_weights(
+    config: ActorCriticConfig, problem: Problem, state: State
+) -> tuple[Float[Array, " D"], Float[Array, " D"]]:
     """J, the critic's mean over the stored initial states, and w = W′(J)."""
     J = mean_over(state.initial, critic(config, state.params, inputs(state.scales, state.initial.observations)))
     return J, objective_weights(problem.welfare, J, config.weight_width)
@@ -180,10 +197,3 @@ def welfare_weights(config: Settings, problem: Problem, state: State) -> tuple[F
 def flat(x: Shaped[Array, "T N *rest"]) -> Shaped[Array, "B *rest"]:
     """All steps in one row."""
     return x.reshape(-1, *x.shape[2:])
-
-
-def shortened(gradient: ActorCritic, most: float | Float[Array, ""]) -> ActorCritic:
-    """The gradient, shortened to the length `most` if it is longer."""
-    length = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)))
-    factor = jnp.minimum(1.0, most / jnp.maximum(length, 1e-12))
-    return jax.tree.map(lambda leaf: leaf * factor, gradient)

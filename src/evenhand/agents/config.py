@@ -4,12 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Collection
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import jax
 
+from evenhand.agents.networks import NETWORKS, Initialisation
+
 T = TypeVar("T")
 
+
+class Within(NamedTuple):
+    """Which numbers a setting can be; where nothing is said, `NOT_NEGATIVE`."""
+
+    allows: Callable[[float], bool]
+    words: str
+    """What a setting must do, as in "be positive"."""
+
+
+class Among(NamedTuple):
+    """Which names a setting can be, and what they are names of."""
+
+    what: str
+    names: Collection[str]
+
+
+NOT_NEGATIVE = Within(lambda x: x >= 0, "not be negative")
+Positive = Annotated[float, Within(lambda x: x > 0, "be positive")]
+Count = Annotated[int, Within(lambda x: x > 0, "be positive")]
+Share = Annotated[float, Within(lambda x: 0 <= x <= 1, "lie in [0, 1]")]
+Discount = Annotated[float, Within(lambda x: 0 <= x < 1, "lie in [0, 1), as in 0.99")]
 Schedule = Literal["constant", "linear", "quadratic"]
 
 
@@ -46,18 +70,20 @@ def scheduled(value: Any, schedule: Schedule, remaining: Any) -> Any:
 class Common:
     """What every algorithm has; each sets the defaults that suit it."""
 
-    gamma: float = 0.99
+    gamma: Discount = 0.99
     """Discount factor; up to 0.99999."""
-    envs: int = 10
+    envs: Count = 10
     """Environments side by side."""
-    rollout: int = 128
+    rollout: Count = 128
     """Steps in each environment between two updates."""
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     """Step size of the optimiser."""
     learning_rate_schedule: Schedule = "constant"
     """Constant, or falling to zero: linear or quadratic."""
-    gradient_norm: float = 0.5
+    gradient_norm: Positive = 0.5
     """Longer gradients are shortened to this."""
+    network: Annotated[str, Among("network", NETWORKS)] = "mlp"
+    """Which kind of network, by its name."""
     hidden: tuple[int, ...] = (64, 64)
     """Hidden layers of each network."""
     activation: Literal["tanh", "relu"] = "tanh"
@@ -66,10 +92,15 @@ class Common:
     """By their running mean and deviation."""
     normalise_rewards: bool = False
     """Divide all rewards by one running deviation of the discounted returns."""
-    reward_scale: float | None = None
+    reward_scale: Positive | None = None
     """Multiply rewards by this; 1 − γ by default, so that returns have the size of rewards."""
 
     @property
     def steps_per_update(self) -> int:
         """Environment steps of one rollout."""
         return self.envs * self.rollout
+
+    @property
+    def initialisation(self) -> Initialisation:
+        """How the layers of perceptrons are drawn."""
+        return "orthogonal"

@@ -15,44 +15,55 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from evenhand.agents.config import Common, hyperparameters, scheduled
-from evenhand.agents.fairness import worth
-from evenhand.agents.networks import MLP, apply_mlp, generator, new_mlp
-from evenhand.agents.normalise import Scales, counted, inputs, new_scales, reward_factor
+from evenhand.agents.algorithm import Exported, Range, SearchSpace
+from evenhand.agents.config import Common, Count, Positive, Share, hyperparameters, scheduled
+from evenhand.agents.fairness import welfare_of_estimates
+from evenhand.agents.networks import NETWORKS, Initialisation, Params, clip_by_norm, generator, perceptron
+from evenhand.agents.normalise import Scales, inputs, new_scales, reward_factor, update_scales
 from evenhand.agents.problem import Problem
 from evenhand.agents.replay import Memory, Sample, draw, empty_memory, store
-from evenhand.types import PRNGKey, Transitions
+from evenhand.types import Actions, Discrete, PRNGKey, Transitions
 
-__all__ = ["Config", "State", "act", "acting", "explore", "impossible", "initialise", "mode", "reported", "update"]
+REVISION = 1
+ACTIONS: tuple[type[Actions], ...] = (Discrete,)
+COLOUR = "#009E73"
+SPEED = 15_000.0
+SEARCH: SearchSpace = {
+    "learning_rate": Range(3e-5, 3e-3),
+    "batch": (32, 64, 128),
+    "target_interval": (250, 500, 2000, 10_000),
+    "exploration_fraction": (0.1, 0.3, 0.5),
+    "learning_rate_schedule": ("constant", "linear"),
+}
 
 
 @hyperparameters
 class Config(Common):
     """Hyperparameters of DQN."""
 
-    envs: int = 1
-    rollout: int = 4
+    envs: Count = 1
+    rollout: Count = 4
     activation: Literal["tanh", "relu"] = "relu"
-    gradient_norm: float = 10.0
-    gradient_steps: int = 1
+    gradient_norm: Positive = 10.0
+    gradient_steps: Count = 1
     """Gradient steps in each round."""
-    batch: int = 64
+    batch: Count = 64
     """Remembered steps in one gradient step."""
-    memory: int = 50_000
+    memory: Count = 50_000
     """How many steps are remembered."""
     learning_starts: int = 1_000
     """Steps before the first round of learning."""
-    adam_epsilon: float = 1e-8
+    adam_epsilon: Positive = 1e-8
     """Keeps Adam's steps small where gradients vanish."""
-    target_interval: int = 500
+    target_interval: Count = 500
     """Steps between two copies of the network to the target network."""
     double: bool = False
     """Let the network itself, not the target network, choose a* (double DQN)."""
-    exploration_start: float = 1.0
+    exploration_start: Share = 1.0
     """Probability of a random action at the beginning."""
-    exploration_end: float = 0.02
+    exploration_end: Share = 0.02
     """Probability of a random action in the end."""
-    exploration_fraction: float = 0.1
+    exploration_fraction: Share = 0.1
     """Share of the training over which it falls, linearly."""
     output_activation: Literal["linear", "relu"] = "linear"
     """Of the outputs; relu, as in the paper's table, cannot learn negative returns."""
@@ -62,12 +73,17 @@ class Config(Common):
         """Steps remembered, rounded up to whole rollouts."""
         return -(-self.memory // self.steps_per_update) * self.steps_per_update
 
+    @property
+    def initialisation(self) -> Initialisation:
+        """How the layers of a perceptron are drawn."""
+        return "uniform"
+
 
 class State(NamedTuple):
     """All that changes while learning."""
 
-    network: MLP
-    target: MLP
+    network: Params
+    target: Params
     optimiser: optax.OptState
     memory: Memory
     steps: Int[Array, ""]
@@ -92,8 +108,8 @@ def reported(problem: Problem) -> dict[str, tuple[int, ...]]:
 
 def initialise(config: Config, problem: Problem, seed: int | None) -> State:
     """A random network; nothing seen."""
-    sizes = (problem.observation_size, *config.hidden, problem.actions.n * problem.D)
-    network = new_mlp(generator(seed), sizes, "uniform")
+    new, outputs = NETWORKS[config.network].initialise, problem.actions.n * problem.D
+    network = new(generator(seed), problem.observation_size, outputs, config, 1.0)
     return State(
         network=network,
         target=jax.tree.map(jnp.copy, network),
@@ -112,7 +128,7 @@ def acting(state: Any) -> Any:
 def mode(config: Config, problem: Problem, state: State, observation: Float[Array, "N O"]) -> Int[Array, " N"]:
     """The action whose Q has the largest welfare."""
     Q = action_values(config, problem, state.network, inputs(state.scales, observation))
-    return jnp.argmax(worth(problem.welfare, Q), axis=-1).astype(jnp.int32)
+    return jnp.argmax(welfare_of_estimates(problem.welfare, Q), axis=-1).astype(jnp.int32)
 
 
 def act(
@@ -120,6 +136,13 @@ def act(
 ) -> Int[Array, " N"]:
     """The same: what was learnt is a deterministic policy."""
     return mode(config, problem, state, observation)
+
+
+def exported(config: Config, state: State) -> Exported:
+    """The same policy for a file."""
+    layers = perceptron(config, state.network)
+    activations = [config.activation] * len(config.hidden) + [config.output_activation]
+    return Exported(state.scales.observations, layers, activations, greedy=True, log_std=None)
 
 
 def explore(
@@ -151,14 +174,14 @@ def update(
     state = state._replace(
         memory=store(state.memory, transitions),
         steps=state.steps + config.steps_per_update,
-        scales=counted(config, state.scales, transitions),
+        scales=update_scales(config, state.scales, transitions),
     )
     learning_rate = scheduled(config.learning_rate, config.learning_rate_schedule, remaining)
     factor = reward_factor(config, state.scales)
 
     def descend(
-        learner: tuple[MLP, optax.OptState], key: PRNGKey
-    ) -> tuple[tuple[MLP, optax.OptState], dict[str, Array]]:
+        learner: tuple[Params, optax.OptState], key: PRNGKey
+    ) -> tuple[tuple[Params, optax.OptState], dict[str, Array]]:
         network, optimiser = learner
         sample = draw(state.memory, key, config.batch)
         sample = sample._replace(
@@ -166,30 +189,28 @@ def update(
             next_observation=inputs(state.scales, sample.next_observation),
             reward=factor * sample.reward,
         )
-        goal = targets(config, problem, network, state.target, sample)
-        gradient, facts = jax.grad(loss, argnums=2, has_aux=True)(config, problem, network, sample, goal)
-        length = optax.tree.norm(gradient)
-        gradient = jax.tree.map(lambda g: g * jnp.minimum(1.0, config.gradient_norm / (length + 1e-12)), gradient)
-        change, optimiser = _adam(config).update(gradient, optimiser)
+        target = targets(config, problem, network, state.target, sample)
+        gradient, metrics = jax.grad(loss, argnums=2, has_aux=True)(config, problem, network, sample, target)
+        change, optimiser = _adam(config).update(clip_by_norm(gradient, config.gradient_norm), optimiser)
         network = jax.tree.map(lambda p, c: p - learning_rate * c, network, change)
-        return (network, optimiser), facts
+        return (network, optimiser), metrics
 
-    def learn(_: None) -> tuple[tuple[MLP, optax.OptState], dict[str, Array]]:
+    def learn(_: None) -> tuple[tuple[Params, optax.OptState], dict[str, Array]]:
         keys = jax.random.split(key, config.gradient_steps)
-        learner, facts = jax.lax.scan(descend, (state.network, state.optimiser), keys)
-        return learner, {name: jnp.mean(fact) for name, fact in facts.items()}
+        learner, metrics = jax.lax.scan(descend, (state.network, state.optimiser), keys)
+        return learner, {name: jnp.mean(values) for name, values in metrics.items()}
 
-    def wait(_: None) -> tuple[tuple[MLP, optax.OptState], dict[str, Array]]:
+    def wait(_: None) -> tuple[tuple[Params, optax.OptState], dict[str, Array]]:
         return (state.network, state.optimiser), {"value_loss": jnp.array(0.0), "mean_q": jnp.array(0.0)}
 
-    (network, optimiser), facts = jax.lax.cond(state.steps >= config.learning_starts, learn, wait, None)
+    (network, optimiser), metrics = jax.lax.cond(state.steps >= config.learning_starts, learn, wait, None)
     before = state.steps - config.steps_per_update
     due = state.steps // config.target_interval > before // config.target_interval
     target = jax.tree.map(lambda new, old: jnp.where(due, new, old), network, state.target)
-    return state._replace(network=network, target=target, optimiser=optimiser), facts
+    return state._replace(network=network, target=target, optimiser=optimiser), metrics
 
 
-def targets(config: Config, problem: Problem, network: MLP, target: MLP, sample: Sample) -> Float[Array, "B D"]:
+def targets(config: Config, problem: Problem, network: Params, target: Params, sample: Sample) -> Float[Array, "B D"]:
     """r + γ Q̄(s′, a*), a* maximising the welfare of r + γ Q̄(s′, ·); r alone where the episode has ended."""
     goes_on = jnp.where(sample.terminated, 0.0, config.gamma)[:, None, None]
     reward = sample.reward[:, None, :]
@@ -197,12 +218,12 @@ def targets(config: Config, problem: Problem, network: MLP, target: MLP, sample:
     judged = possible
     if config.double:
         judged = reward + goes_on * action_values(config, problem, network, sample.next_observation)
-    best = jnp.argmax(worth(problem.welfare, judged), axis=-1)
+    best = jnp.argmax(welfare_of_estimates(problem.welfare, judged), axis=-1)
     return _chosen(possible, best)
 
 
 def loss(
-    config: Config, problem: Problem, network: MLP, sample: Sample, target: Float[Array, "B D"]
+    config: Config, problem: Problem, network: Params, sample: Sample, target: Float[Array, "B D"]
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """Huber's loss of Q(s, a) − target: quadratic up to 1 and linear beyond."""
     chosen = _chosen(action_values(config, problem, network, sample.observation), sample.action)
@@ -210,9 +231,9 @@ def loss(
     return value_loss, {"value_loss": value_loss, "mean_q": jnp.mean(chosen)}
 
 
-def action_values(config: Config, problem: Problem, network: MLP, x: Float[Array, "B O"]) -> Float[Array, "B A D"]:
+def action_values(config: Config, problem: Problem, network: Params, x: Float[Array, "B O"]) -> Float[Array, "B A D"]:
     """Q(x, ·)."""
-    Q = apply_mlp(network, x, config.activation).reshape(x.shape[0], problem.actions.n, problem.D)
+    Q = NETWORKS[config.network].apply(network, x, config).reshape(x.shape[0], problem.actions.n, problem.D)
     return jax.nn.relu(Q) if config.output_activation == "relu" else Q
 
 

@@ -62,7 +62,7 @@ def objective_weights(welfare: Welfare, J: Float[Array, " D"], width: Float[Arra
     return gradient / jnp.sum(gradient)  # as with a GGF; the size is the learning rate's business
 
 
-def worth(welfare: Welfare, v: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
+def welfare_of_estimates(welfare: Welfare, v: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
     """W(v), of estimates that need not lie where the welfare is defined."""
     return welfare.value(_in_domain(welfare, v))
 

@@ -1,19 +1,29 @@
-"""Multilayer perceptrons as plain tuples of arrays, which compile and dispatch faster than objects."""
+"""Networks by their names: pairs of functions, one that draws parameters and one that applies them.
+
+"mlp" are multilayer perceptrons as plain tuples of arrays, which compile and dispatch faster than objects."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from evenhand.errors import InputError
+from evenhand.extensions import added
+
+if TYPE_CHECKING:
+    from evenhand.agents.config import Common
+
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"tanh": jnp.tanh, "relu": jax.nn.relu}
 Initialisation = Literal["orthogonal", "uniform"]
+Params = Any
+"""A tree of arrays."""
 NARROW, MANY = 16, 32
 """Layers with fewer outputs are computed the other way round for more inputs than these (see `_affine`)."""
 
@@ -72,6 +82,13 @@ def apply_mlp(layers: MLP, x: Float[Array, "*batch fan_in"], activation: str) ->
     return _affine(layers[-1], x)
 
 
+def clip_by_norm(gradient: Params, most: float | Float[Array, ""]) -> Params:
+    """The gradient, shortened to the length `most` if it is longer."""
+    length = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)))
+    factor = jnp.minimum(1.0, most / jnp.maximum(length, 1e-12))
+    return jax.tree.map(lambda leaf: leaf * factor, gradient)
+
+
 def _affine(layer: Layer, x: Float[Array, "*batch fan_in"]) -> Float[Array, "*batch fan_out"]:
     weight = layer.weight
     if weight.shape[1] < NARROW and math.prod(x.shape[:-1]) > MANY:
@@ -81,3 +98,48 @@ def _affine(layer: Layer, x: Float[Array, "*batch fan_in"]) -> Float[Array, "*ba
         weight = jax.lax.optimization_barrier(weight.T).T  # type: ignore[no-untyped-call]
     y = x @ weight
     return y + jnp.broadcast_to(layer.bias, y.shape)
+
+
+# Networks by name
+
+
+class Network(NamedTuple):
+    """A kind of network."""
+
+    initialise: Callable[[np.random.Generator | None, int, int, Any, float], Params]
+    """Draws parameters, given a generator, the numbers of inputs and outputs, the hyperparameters, and the gain of the
+    last layer: small for policies, which should hardly prefer any action at first. Without a generator only the shapes
+    matter."""
+    apply: Callable[[Params, Array, Any], Array]
+    """Outputs [*batch, outputs], given the parameters, inputs [*batch, inputs] and the hyperparameters."""
+
+
+def _new_perceptron(random: np.random.Generator | None, inputs: int, outputs: int, config: Common, gain: float) -> MLP:
+    return new_mlp(random, (inputs, *config.hidden, outputs), config.initialisation, gain)
+
+
+def _apply_perceptron(params: MLP, x: Float[Array, "*batch O"], config: Common) -> Float[Array, "*batch outputs"]:
+    return apply_mlp(params, x, config.activation)
+
+
+NETWORKS = {"mlp": Network(_new_perceptron, _apply_perceptron)}
+"""All that the setting `network` can name."""
+
+
+def register_network(
+    name: str,
+    initialise: Callable[[np.random.Generator | None, int, int, Any, float], Params],
+    apply: Callable[[Params, Array, Any], Array],
+) -> None:
+    """Make a network of your own known by a name (see `Network`); best where its functions are defined."""
+    if name in NETWORKS:
+        raise InputError(f"there is a network {name!r} already: choose another name.")
+    NETWORKS[name] = Network(initialise, apply)
+    added(initialise)
+
+
+def perceptron(config: Common, params: Params) -> MLP:
+    """The layers of a network, if it is one that a policy's file can hold."""
+    if config.network != "mlp":
+        raise InputError(f"only perceptrons (network mlp) can be exported, and this policy is a {config.network}.")
+    return params

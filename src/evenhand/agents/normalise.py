@@ -23,12 +23,12 @@ class Running(NamedTuple):
     number: Float[Array, ""]
 
 
-def nothing_seen(n: int) -> Running:
+def empty_running(n: int) -> Running:
     """Mean 0 and variance 1, to be forgotten at once."""
     return Running(jnp.zeros(n), jnp.ones(n), jnp.array(0.0))
 
 
-def seen(running: Running, batch: Float[Array, "B n"]) -> Running:
+def update_running(running: Running, batch: Float[Array, "B n"]) -> Running:
     """Statistics of the old and the new together (Chan, Golub and LeVeque's update)."""
     B = batch.shape[0]
     mean, variance = jnp.mean(batch, 0), jnp.var(batch, 0)
@@ -57,12 +57,12 @@ class RewardScale(NamedTuple):
     running: Running
 
 
-def no_rewards_seen(N: int, D: int) -> RewardScale:
+def empty_reward_scale(N: int, D: int) -> RewardScale:
     """Nothing seen yet."""
-    return RewardScale(jnp.zeros((N, D)), nothing_seen(D))
+    return RewardScale(jnp.zeros((N, D)), empty_running(D))
 
 
-def rewards_seen(
+def update_reward_scale(
     scale: RewardScale, reward: Float[Array, "T N D"], ended: Bool[Array, "T N"], gamma: Float[Array, ""] | float
 ) -> RewardScale:
     """Follow the discounted sums through the steps and count them all."""
@@ -74,7 +74,7 @@ def rewards_seen(
         return jnp.where(now[1][:, None], 0.0, returns), returns
 
     last, all_returns = jax.lax.scan(onwards, scale.returns, (reward, ended))
-    return RewardScale(last, seen(scale.running, all_returns.reshape(-1, reward.shape[-1])))
+    return RewardScale(last, update_running(scale.running, all_returns.reshape(-1, reward.shape[-1])))
 
 
 def to_unit_deviation(scale: RewardScale) -> Float[Array, ""]:
@@ -92,19 +92,20 @@ class Scales(NamedTuple):
 def new_scales(config: Common, O: int, D: int) -> Scales:  # noqa: E741
     """Nothing seen yet of observations of O and rewards of D numbers."""
     return Scales(
-        observations=nothing_seen(O) if config.normalise_observations else None,
-        rewards=no_rewards_seen(config.envs, D) if config.normalise_rewards else None,
+        observations=empty_running(O) if config.normalise_observations else None,
+        rewards=empty_reward_scale(config.envs, D) if config.normalise_rewards else None,
     )
 
 
-def counted(config: Common, scales: Scales, transitions: Transitions) -> Scales:
+def update_scales(config: Common, scales: Scales, transitions: Transitions) -> Scales:
     """With the steps of a rollout."""
     observations, rewards = scales
     if observations is not None:
-        observations = seen(observations, transitions.observation.reshape(-1, transitions.observation.shape[-1]))
+        new = transitions.observation
+        observations = update_running(observations, new.reshape(-1, new.shape[-1]))
     if rewards is not None:
         ended = transitions.terminated | transitions.truncated
-        rewards = rewards_seen(rewards, transitions.reward, ended, config.gamma)
+        rewards = update_reward_scale(rewards, transitions.reward, ended, config.gamma)
     return Scales(observations, rewards)
 
 

@@ -1,7 +1,7 @@
 """Proximal policy optimisation for the welfare of D returns; plain PPO is the case D = 1.
 
 Each objective has its own critic output and its own advantages; the D surrogate objectives are weighted by
-W′(J) (the paper's section 4). Read from top to bottom: configuration, initialise, update, loss.
+W′(J) (the paper's section 4). Read from top to bottom: declaration, configuration, initialise, update, loss.
 """
 
 from __future__ import annotations
@@ -15,49 +15,81 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from evenhand.agents.actor_critic import (
     ActorCritic,
-    Settings,
+    ActorCriticConfig,
     State,
     act,
     acting,
+    apply_gradients,
+    apply_update,
     critic,
     explore,
+    exported,
     flat,
     mode,
-    moved,
     new_state,
+    observe,
     policy,
-    shortened,
-    stepped,
-    take_in,
     welfare_weights,
 )
-from evenhand.agents.config import Schedule, hyperparameters, scheduled
+from evenhand.agents.algorithm import Range, SearchSpace
+from evenhand.agents.config import Count, Positive, Schedule, hyperparameters, scheduled
 from evenhand.agents.estimators import advantages, explained_variance
+from evenhand.agents.networks import clip_by_norm
 from evenhand.agents.normalise import inputs
 from evenhand.agents.problem import Problem
-from evenhand.types import PRNGKey, Transitions
+from evenhand.types import Actions, Box, Discrete, PRNGKey, Transitions
 
-__all__ = ["Config", "State", "act", "acting", "explore", "impossible", "initialise", "mode", "reported", "update"]
+__all__ = [
+    "ACTIONS",
+    "COLOUR",
+    "REVISION",
+    "SEARCH",
+    "SPEED",
+    "Config",
+    "State",
+    "act",
+    "acting",
+    "explore",
+    "exported",
+    "impossible",
+    "initialise",
+    "mode",
+    "reported",
+    "update",
+]
+
+REVISION = 1
+ACTIONS: tuple[type[Actions], ...] = (Discrete, Box)
+COLOUR = "#0072B2"
+SPEED = 40_000.0
+SEARCH: SearchSpace = {
+    "learning_rate": Range(3e-5, 3e-3),
+    "entropy": Range(1e-4, 3e-2),
+    "gae_lambda": (0.9, 0.95, 0.98, 0.99),
+    "rollout": (64, 128, 256),
+    "clip": (0.1, 0.2, 0.3),
+    "learning_rate_schedule": ("constant", "linear"),
+}
 
 
 @hyperparameters
-class Config(Settings):
+class Config(ActorCriticConfig):
     """Hyperparameters of PPO."""
 
-    learning_rate: float = 3e-4
-    epochs: int = 4
+    learning_rate: Positive = 3e-4
+    epochs: Count = 4
     """Passes over the steps of one update."""
-    minibatches: int = 4
+    minibatches: Count = 4
     """Parts of one pass, each a gradient step."""
-    adam_epsilon: float = 1e-5
+    adam_epsilon: Positive = 1e-5
     """Keeps Adam's steps small where gradients vanish."""
-    clip: float = 0.2
+    clip: Positive = 0.2
     """How far the probability of an action may move in one update before its gradient is cut off."""
     clip_schedule: Schedule = "constant"
     """Constant, or falling to zero."""
     clip_of: Literal["objective", "welfare"] = "objective"
     """Clip the surrogate of each objective and then weight them (the paper), or weight advantages and clip once."""
-    value_clip: float | None = None
+    value_clip: Positive | None = None
     """How far a value may move in one update; no limit by default."""
 
 
@@ -104,7 +136,7 @@ def update(
     remaining: Float[Array, ""],
 ) -> tuple[State, dict[str, Array]]:
     """Learn from one rollout; `remaining` is the share of the training still to come."""
-    state, reward = take_in(config, state, transitions)
+    state, reward = observe(config, state, transitions)
     x = inputs(state.scales, jnp.stack([transitions.observation, transitions.next_observation]))
     value, next_value = critic(config, state.params, x)
     advantage = advantages(
@@ -123,11 +155,11 @@ def update(
 
     def descend(learner: Learner, minibatch: Samples) -> tuple[Learner, dict[str, Array]]:
         params, optimiser = learner
-        gradient, facts = jax.grad(loss, argnums=2, has_aux=True)(
+        gradient, metrics = jax.grad(loss, argnums=2, has_aux=True)(
             config, problem, params, minibatch, weights, clip, entropy
         )
-        change, optimiser = _adam(config).update(shortened(gradient, config.gradient_norm), optimiser)
-        return (stepped(config, params, change, remaining), optimiser), facts
+        change, optimiser = _adam(config).update(clip_by_norm(gradient, config.gradient_norm), optimiser)
+        return (apply_gradients(config, params, change, remaining), optimiser), metrics
 
     def epoch(learner: Learner, key: PRNGKey) -> tuple[Learner, dict[str, Array]]:
         order = _any_order(key, config.steps_per_update)
@@ -135,10 +167,10 @@ def update(
         return jax.lax.scan(descend, learner, shuffled)
 
     keys = jax.random.split(key, config.epochs)
-    (params, optimiser), facts = jax.lax.scan(epoch, (state.params, state.optimiser), keys)
-    report = {name: jnp.mean(fact) for name, fact in facts.items()}
+    (params, optimiser), metrics = jax.lax.scan(epoch, (state.params, state.optimiser), keys)
+    report = {name: jnp.mean(values) for name, values in metrics.items()}
     report |= {"J": J, "weights": weights, "explained_variance": explained_variance(samples.value, samples.target)}
-    return moved(config, state, params, optimiser, remaining), report
+    return apply_update(config, state, params, optimiser, remaining), report
 
 
 def loss(
@@ -167,14 +199,14 @@ def loss(
         error = jnp.maximum(error, (near - samples.target) ** 2)
     value_loss = 0.5 * jnp.mean(error)
     entropy = jnp.mean(pi.entropy())
-    facts = {
+    metrics = {
         "policy_loss": -surrogate,
         "value_loss": value_loss,
         "entropy": entropy,
         "kl": jnp.mean(ratio[:, 0] - 1.0 - log_ratio),
         "clipped": jnp.mean(jnp.abs(ratio[:, 0] - 1.0) > clip),
     }
-    return -surrogate + config.value * value_loss - entropy_weight * entropy, facts
+    return -surrogate + config.value * value_loss - entropy_weight * entropy, metrics
 
 
 def _any_order(key: PRNGKey, n: int) -> Int[Array, " n"]:

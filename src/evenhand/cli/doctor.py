@@ -15,15 +15,20 @@ from typing import Annotated
 from rich.text import Text
 from tyro.conf import Positional, arg
 
-from evenhand.cli.about import MARKS
-from evenhand.cli.shared import FAILED, NO_HINT, Flag, print_json
-from evenhand.envs.findings import Finding
+from evenhand.cli import options, output
+from evenhand.cli.check_env import MARKS
+from evenhand.envs.check.findings import Finding, Severity
+from evenhand.envs.traffic.installation import check_installed
 from evenhand.errors import InputError
-from evenhand.runs.settings import check_name
-from evenhand.terminal import Console
+from evenhand.runs.hyperparameters import check_name
+from evenhand.runs.pool import cores
+
+# JAX is imported where it is used: help and refusals should not wait for it.
 
 PATIENCE = 60
 """Seconds that a trial may take."""
+Judgement = tuple[Severity, str]
+"""How bad it is, and why."""
 
 
 @dataclass(frozen=True)
@@ -45,38 +50,39 @@ class Doctor:
         evenhand doctor emulated
     """
 
-    what: Annotated[Positional[tuple[str, ...]], arg(metavar="[NAME ...]"), NO_HINT] = ()
+    what: Annotated[Positional[tuple[str, ...]], arg(metavar="[NAME ...]"), options.NO_HINT] = ()
     """What to try; by default everything."""
-    json: Flag = False
-    """Print one JSON object, and nothing else, for programs."""
+    json: options.Json = False
 
 
-def run_doctor(asked: Doctor) -> int:
+def run_doctor(args: Doctor) -> int:
     """Try everything that is asked for."""
-    for name in asked.what:
+    for name in args.what:
         check_name("part", name, list(TRIALS))
-    found = {name: TRIALS[name]() for name in asked.what or TRIALS}
-    failed = bool(asked.what) and any(finding.severity != "fine" for finding in found.values())
-    if asked.json:
-        print_json({name: asdict(finding) for name, finding in found.items()})
-        return FAILED if failed else 0
-    console = Console(highlight=False, markup=False)
-    for finding in found.values():
-        mark, style = MARKS[finding.severity]
-        console.print(Text.assemble((f"{mark} {finding.title}: ", style), finding.explanation))
-    return FAILED if failed else 0
+    findings = {name: _finding(*TRIALS[name]) for name in args.what or TRIALS}
+    if args.json:
+        output.print_json({name: asdict(finding) for name, finding in findings.items()})
+    else:
+        console = output.plain_console()
+        for finding in findings.values():
+            mark, style = MARKS[finding.severity]
+            console.print(Text.assemble((f"{mark} {finding.title}: ", style), finding.explanation))
+    failed = bool(args.what) and any(finding.severity != "fine" for finding in findings.values())
+    return output.FAILED if failed else 0
 
 
-# Trials
+def _finding(title: str, trial: Callable[[], Judgement]) -> Finding:
+    severity, explanation = trial()
+    return Finding(severity, title, explanation)
 
 
-def _learning() -> Finding:
-    title = "Learning"
-    tried = _python("import jax; print(jax.jit(lambda x: x + 1)(1), jax.__version__, jax.devices()[0])")
-    if tried.returncode:
-        return Finding("error", title, f"JAX cannot compile: {_last(tried)} Try pip install --force-reinstall jax.")
-    _, version, device = tried.stdout.split(maxsplit=2)
-    return Finding("fine", title, f"JAX {version} compiles for {device.strip()}; {_processors()} can be used.")
+def _learning() -> Judgement:
+    ran, words = _try("import jax; print(jax.jit(lambda x: x + 1)(1), jax.__version__, jax.devices()[0])")
+    if not ran:
+        return "error", f"JAX cannot compile: {words} Try pip install --force-reinstall jax."
+    _, version, device = words.split(maxsplit=2)
+    processors = "one processor" if cores() == 1 else f"{cores()} processors"
+    return "fine", f"JAX {version} compiles for {device}; {processors} can be used."
 
 
 SUMO = """
@@ -90,56 +96,47 @@ print(version())
 """
 
 
-def _sumo() -> Finding:
-    title = "Traffic lights"
-    from evenhand.envs.traffic.installation import check_installed
-
+def _sumo() -> Judgement:
     try:
         check_installed()
     except InputError as error:
-        return Finding("warning", title, str(error))
-    tried = _python(SUMO)
-    if tried.returncode:
+        return "warning", str(error)
+    ran, words = _try(SUMO)
+    if not ran:
         remedy = "Try pip install --force-reinstall eclipse-sumo libsumo."
-        return Finding("error", title, f"SUMO is installed but does not run: {_last(tried)} {remedy}")
-    return Finding("fine", title, f"SUMO {tried.stdout.strip()} simulates a junction.")
+        return "error", f"SUMO is installed but does not run: {words} {remedy}"
+    return "fine", f"SUMO {words} simulates a junction."
 
 
-def _emulated() -> Finding:
-    title = "Emulated network"
+def _emulated() -> Judgement:
     from evenhand.envs.datacenter.network import NetworkFailed, trial
     from evenhand.envs.datacenter.trust import DOUBTFUL, STILL, reasons
 
     try:
         share, still = trial()
     except (InputError, NetworkFailed) as error:
-        return Finding("error", title, str(error))
+        return "error", str(error)
     if share < 0.5:
-        return Finding("error", title, "a small network was made, but hardly anything arrives in it: a firewall?")
-    few = _count() < 2
+        return "error", "a small network was made, but hardly anything arrives in it: a firewall?"
     without = " without root" if os.geteuid() else ""
-    pace = " With one processor it will often be late." if few else ""
+    pace = " With one processor it will often be late." if cores() < 2 else ""
     if why := reasons({STILL: still}):
         pace += f" What is seen on it now is {DOUBTFUL}: {why[0]}, because the machine has too much else to do."
-    return Finding(
-        "warning" if pace else "fine",
-        title,
-        f"a small one was made{without}, and packets arrived at {share:.0%} of the rate that was set.{pace}",
-    )
+    made = f"a small one was made{without}, and packets arrived at {share:.0%} of the rate that was set."
+    return "warning" if pace else "fine", made + pace
 
 
-def _mo() -> Finding:
-    title, package = "MO-Gymnasium", "mo-gymnasium"
+def _mo() -> Judgement:
     if importlib.util.find_spec("mo_gymnasium") is None:
-        return Finding("warning", title, "not installed; pip install 'evenhand[mo]' brings its environments.")
-    tried = _python("import mo_gymnasium")
-    if tried.returncode:
-        return Finding("error", title, f"{package} is installed but cannot be imported: {_last(tried)}")
-    return Finding("fine", title, f"{package} {importlib.metadata.version(package)} is installed.")
+        return "warning", "not installed; pip install 'evenhand[mo]' brings its environments."
+    ran, words = _try("import mo_gymnasium")
+    if not ran:
+        return "error", f"mo-gymnasium is installed but cannot be imported: {words}"
+    return "fine", f"mo-gymnasium {importlib.metadata.version('mo-gymnasium')} is installed."
 
 
 RAY = """
-from evenhand.runs.ray_cluster import connected
+from evenhand.studies.ray_cluster import connected
 def double(number):
     return 2 * number
 with connected(None, 1):
@@ -149,54 +146,42 @@ with connected(None, 1):
 """
 
 
-def _ray() -> Finding:
-    title = "Ray"
+def _ray() -> Judgement:
     if importlib.util.find_spec("ray") is None:
-        return Finding("warning", title, "not installed; pip install 'evenhand[ray]' lets studies use many machines.")
-    tried = _python(RAY)
-    if tried.returncode:
-        return Finding("error", title, f"it is installed but does not start: {_last(tried)}")
-    return Finding("fine", title, f"Ray {tried.stdout.split()[-1]} starts, and does what it is asked to.")
+        return "warning", "not installed; pip install 'evenhand[ray]' lets studies use many machines."
+    ran, words = _try(RAY)
+    if not ran:
+        return "error", f"it is installed but does not start: {words}"
+    return "fine", f"Ray {words.split()[-1]} starts, and does what it is asked to."
 
 
-def _chromium() -> Finding:
-    title = "Chromium"
+def _chromium() -> Judgement:
     for name in ("chromium", "chromium-browser", "google-chrome", "chrome"):
         if path := shutil.which(name):
             tried = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=PATIENCE, check=False)
             if not tried.returncode:
-                return Finding("fine", title, f"{tried.stdout.strip()} can show pages of results.")
-    return Finding("warning", title, "not installed; pages of results can be opened with any other browser.")
+                return "fine", f"{tried.stdout.strip()} can show pages of results."
+    return "warning", "not installed; pages of results can be opened with any other browser."
 
 
-TRIALS: Mapping[str, Callable[[], Finding]] = {
-    "learning": _learning,
-    "sumo": _sumo,
-    "emulated": _emulated,
-    "mo": _mo,
-    "ray": _ray,
-    "chromium": _chromium,
+TRIALS: Mapping[str, tuple[str, Callable[[], Judgement]]] = {
+    "learning": ("Learning", _learning),
+    "sumo": ("Traffic lights", _sumo),
+    "emulated": ("Emulated network", _emulated),
+    "mo": ("MO-Gymnasium", _mo),
+    "ray": ("Ray", _ray),
+    "chromium": ("Chromium", _chromium),
 }
 
 
-def _python(script: str) -> subprocess.CompletedProcess[str]:
-    """In another process: what crashes there does not end this one."""
+def _try(script: str) -> tuple[bool, str]:
+    """Whether a script runs in another process, which may crash without ending this one; its output or last words."""
     command = [sys.executable, "-W", "ignore", "-c", script]
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        tried = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", f"no answer within {PATIENCE} s.")
-
-
-def _last(tried: subprocess.CompletedProcess[str]) -> str:
-    """Its last words."""
+        return False, f"no answer within {PATIENCE} s."
+    if not tried.returncode:
+        return True, tried.stdout.strip()
     lines = tried.stderr.strip().splitlines()
-    return lines[-1] if lines else f"it ended with the code {tried.returncode}."
-
-
-def _count() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _processors() -> str:
-    return "one processor" if _count() == 1 else f"{_count()} processors"
+    return False, lines[-1] if lines else f"it ended with the code {tried.returncode}."

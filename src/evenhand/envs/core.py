@@ -15,8 +15,15 @@ class PureEnv(Protocol):
 
     Episodes are not restarted by the environment: whoever steps it looks at `terminated` and `truncated`.
 
-    An environment may bring a method `facts(state) -> {name: [D] numbers}`: what else each user has got in the step
-    that led to a state. Evaluations show the average over an episode, and how evenly it is shared.
+    An environment may answer for more, wherever it is asked for:
+        action_names             what its actions are called, one for each
+        baselines                simple policies of its own (see `evenhand.evaluation.policy.Decides`)
+        facts(state)             by name, what else each of the D users has got in the step that led to a state;
+                                 evaluations show the average over an episode, and how evenly it is shared
+        reference(welfare, measure, gamma, lengths)
+                                 the exact optimum for test episodes of these lengths, or in words why there is none
+                                 (see `evenhand.envs.optimum`)
+        action_mask(state), draw(history)   for `evenhand.envs.gym.gym_env.GymEnv`
     """
 
     @property

@@ -10,9 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Float32, Int, Int32
 
+from evenhand.envs.optimum import Reference, reference_from
 from evenhand.errors import InputError
-from evenhand.exact.model import MOMDP
+from evenhand.exact.momdp import MOMDP
+from evenhand.exact.solver import Solution, solve
 from evenhand.types import Box, Discrete, PRNGKey, Step
+from evenhand.welfare import Welfare
 
 
 class FiniteState(NamedTuple):
@@ -104,6 +107,23 @@ class FiniteEnv:
             terminated=tables.terminal[after.state],
             truncated=jnp.array(False) if self.episode_steps is None else after.steps >= self.episode_steps,
         )
+
+    def reference(self, welfare: Welfare, measure: str, gamma: float, lengths: Any) -> Reference | str:
+        """The exact optimum of the model (see `evenhand.envs.core.PureEnv`)."""
+        if self.tables.terminal.any() and measure != "discounted":
+            return "where episodes end by themselves there is an exact optimum of discounted returns only."
+
+        def optimum(gamma: float | None) -> Solution:
+            if gamma is None:
+                return solve(self.model, welfare, criterion="average")
+            scaled = MOMDP.from_interleaved(
+                self.model.transitions, (1 - gamma) * self.model.rewards, self.model.initial
+            )
+            return solve(scaled, welfare, gamma=gamma)
+
+        # Where episodes end by themselves nothing is cut off, however short they are.
+        endless = np.inf if self.tables.terminal.any() else lengths
+        return reference_from(optimum, f"the model of {self.model.S:,} states", measure, gamma, endless)
 
     def _observed(self, state: FiniteState) -> Float[Array, " S"]:
         return jax.nn.one_hot(state.state, self.model.S, dtype=jnp.float32)

@@ -16,10 +16,10 @@ from scipy.sparse import csgraph
 
 from evenhand.errors import InputError
 from evenhand.exact import chain
-from evenhand.exact.model import MOMDP
+from evenhand.exact.momdp import MOMDP
 from evenhand.exact.oracle import DiscountedOracle
 from evenhand.exact.policies import Mixture, Policy, PolicyOfAPart, check_criterion, evaluated, visits_of
-from evenhand.exact.solve import Solution, solve
+from evenhand.exact.solver import Solution, solve
 from evenhand.welfare import GGF, Welfare
 from evenhand.welfare import welfare as named_welfare
 
@@ -62,21 +62,22 @@ def error_bound(
     *,
     average: Solution | None = None,
     tol: float = 1e-10,
-    progress: bool | None = None,
+    solve: Callable[..., Solution] = solve,
 ) -> ErrorBound:
     """All bounds for one model and one discount.
 
     welfare: a GGF, or its text; the theory is about those.
     average: the solution for the average reward, if it is known already from another discount.
-    tol, progress: as for `solve`, which is called for both criteria. Ctrl-C ends it all.
+    tol: as for `solve`, which is called for both criteria. Ctrl-C ends it all.
+    solve: what to call in its place, such as one that shows how far it has come.
     """
     gamma = check_criterion(model, gamma, "discounted")
     welfare = named_welfare(welfare, model.D)
     if not isinstance(welfare, GGF):
         raise InputError(f"error bounds are for the GGF and its special cases, not for {welfare.name}.")
     if average is None:
-        average = solve(model, welfare, criterion="average", tol=tol, progress=progress)
-    discounted = solve(model, welfare, gamma=gamma, tol=tol, progress=progress)
+        average = solve(model, welfare, criterion="average", tol=tol)
+    discounted = solve(model, welfare, gamma=gamma, tol=tol)
     if "interrupted" in (average.status, discounted.status):
         raise KeyboardInterrupt
 

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from evenhand.errors import InputError
-from evenhand.exact.model import MOMDP
+from evenhand.exact.momdp import MOMDP
 
 
 def state_dependence(gamma: float = 0.9, start: int = 0) -> MOMDP:

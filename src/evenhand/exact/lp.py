@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from jaxtyping import Float
 
 from evenhand.exact.master import FEASIBILITY, capped_simplex
-from evenhand.exact.model import MOMDP
+from evenhand.exact.momdp import MOMDP
 
 
 class Occupation(NamedTuple):

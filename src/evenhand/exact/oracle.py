@@ -16,7 +16,7 @@ from scipy.sparse import csgraph
 
 from evenhand.exact.chain import discounted_occupation, occupation
 from evenhand.exact.linear import CHECK, DAMPING, lu_price, solve_linear, sweeps_to_go
-from evenhand.exact.model import MOMDP
+from evenhand.exact.momdp import MOMDP
 from evenhand.exact.scalar import ScalarSolver
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float, Integer
 
 from evenhand.errors import InputError
 from evenhand.exact import chain
-from evenhand.exact.model import MOMDP
+from evenhand.exact.momdp import MOMDP
 
 Criterion = Literal["discounted", "average"]
 ROUNDING = 1e-12  # shares of time below this are taken as rounding

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from evenhand.errors import InputError
-from evenhand.papers import datacenter, species, traffic
-from evenhand.report.study import Study
-from evenhand.runs.settings import check_name
-from evenhand.runs.study import FIRST_SEED
+from evenhand.papers import datacenter_plan, species_plan, traffic_plan
+from evenhand.runs.hyperparameters import check_name
+from evenhand.studies.experiment import FIRST_SEED, Study
 
-PLANS = {"species": species.PLANS, "traffic": traffic.PLANS, "datacenter": datacenter.PLANS}
+PLANS = {"species": species_plan.PLANS, "traffic": traffic_plan.PLANS, "datacenter": datacenter_plan.PLANS}
 """By domain and scale. The theory is computed, not sampled: see `evenhand.papers.theory`."""
 SCALES = ("quick", "paper")
 

@@ -12,15 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenhand.errors import Say
 from evenhand.exact import chain, examples
 from evenhand.exact.bounds import ErrorBound, error_bound
-from evenhand.exact.model import MOMDP
+from evenhand.exact.momdp import MOMDP
 from evenhand.exact.policies import Mixture, evaluate
-from evenhand.exact.solve import solve
-from evenhand.report.claims import Claim, Exactly
+from evenhand.exact.solver import solve
 from evenhand.report.pictures import COLOURS
-from evenhand.report.study import Study
 from evenhand.report.study_pictures import WIDE, Figure, legend
+from evenhand.studies.claims import Claim, Exactly
+from evenhand.studies.experiment import Study
 from evenhand.welfare import GGF
 
 W = GGF([2 / 3, 1 / 3])
@@ -33,7 +34,6 @@ SETTING = "theory/exact"
 HERE = (SETTING,)
 
 Fact = tuple[bool, str]
-Say = Callable[[str], None]
 
 
 class Series(NamedTuple):
@@ -52,60 +52,79 @@ class Theory(NamedTuple):
 
 CLAIMS = (
     Claim(
-        "For discounted rewards, a stationary stochastic policy is as fair as any other",
-        (Exactly("stationary discounted"),),
-        "Lemma 3.1",
-        HERE,
+        text="For discounted rewards, a stationary stochastic policy is as fair as any other",
+        parts=(Exactly("stationary discounted"),),
+        source="Lemma 3.1",
+        settings=HERE,
     ),
     Claim(
-        "For average rewards, a stationary stochastic policy is as fair as any other",
-        (Exactly("stationary average"),),
-        "Lemma 3.1",
-        HERE,
-        "It does in unichain models; elsewhere one may have to draw a policy at the start (docs/theory.md).",
-    ),
-    Claim("Deterministic policies do not suffice", (Exactly("deterministic"),), "Section 3, after Lemma 3.1", HERE),
-    Claim("What is optimal depends on the initial state", (Exactly("state-dependent"),), "Section 3", HERE),
-    Claim(
-        "Example 3.2 as printed, with w = (5/9, 4/9), shows it",
-        (Exactly("example as printed"),),
-        "Example 3.2",
-        HERE,
-        "With w₁ > 5/7, as in (4/5, 1/5), the example is right.",
+        text="For average rewards, a stationary stochastic policy is as fair as any other",
+        parts=(Exactly("stationary average"),),
+        source="Lemma 3.1",
+        settings=HERE,
+        note="It does in unichain models; elsewhere one may have to draw a policy at the start (docs/theory.md).",
     ),
     Claim(
-        "In weakly communicating models an average-optimal stationary policy has a constant gain",
-        (Exactly("constant gain"),),
-        "Lemma 3.3",
-        HERE,
-        "It holds up to any ε > 0, and exactly in unichain models.",
+        text="Deterministic policies do not suffice",
+        parts=(Exactly("deterministic"),),
+        source="Section 3, after Lemma 3.1",
+        settings=HERE,
     ),
     Claim(
-        "In unichain models the gain of the average-optimal policy is constant", (Exactly("unichain gain"),), "", HERE
+        text="What is optimal depends on the initial state",
+        parts=(Exactly("state-dependent"),),
+        source="Section 3",
+        settings=HERE,
     ),
     Claim(
-        "The published bound on the error of discounting holds",
-        (Exactly("published bound"), Exactly("published bound, random models")),
-        "Theorem 3.6, Corollary 3.7",
-        HERE,
-        "The proof takes the spectral radius for a norm. Its condition, γ > σ/(σ + 1), holds in this example.",
+        text="Example 3.2 as printed, with w = (5/9, 4/9), shows it",
+        parts=(Exactly("example as printed"),),
+        source="Example 3.2",
+        settings=HERE,
+        note="With w₁ > 5/7, as in (4/5, 1/5), the example is right.",
     ),
     Claim(
-        "The bound with the total variation in place of the spectral radius holds",
-        (Exactly("rigorous bound"),),
-        "docs/theory.md; not in the paper",
-        HERE,
+        text="In weakly communicating models an average-optimal stationary policy has a constant gain",
+        parts=(Exactly("constant gain"),),
+        source="Lemma 3.3",
+        settings=HERE,
+        note="It holds up to any ε > 0, and exactly in unichain models.",
     ),
     Claim(
-        "The error of discounting tends to 0 as γ → 1",
-        (Exactly("error vanishes"), Exactly("error vanishes, random models")),
-        "Section 3, after Corollary 3.7",
-        HERE,
-        "It does for one objective and in unichain models.",
+        text="In unichain models the gain of the average-optimal policy is constant",
+        parts=(Exactly("unichain gain"),),
+        source="",
+        settings=HERE,
+    ),
+    Claim(
+        text="The published bound on the error of discounting holds",
+        parts=(Exactly("published bound"), Exactly("published bound, random models")),
+        source="Theorem 3.6, Corollary 3.7",
+        settings=HERE,
+        note="The proof takes the spectral radius for a norm. Its condition, γ > σ/(σ + 1), holds in this example.",
+    ),
+    Claim(
+        text="The bound with the total variation in place of the spectral radius holds",
+        parts=(Exactly("rigorous bound"),),
+        source="docs/theory.md; not in the paper",
+        settings=HERE,
+    ),
+    Claim(
+        text="The error of discounting tends to 0 as γ → 1",
+        parts=(Exactly("error vanishes"), Exactly("error vanishes, random models")),
+        source="Section 3, after Corollary 3.7",
+        settings=HERE,
+        note="It does for one objective and in unichain models.",
     ),
 )
 
-STUDY = Study("theory", "Theory", "Computed by the exact solver, with nothing learnt.", (), CLAIMS)
+STUDY = Study(
+    key="theory",
+    title="Theory",
+    about="Computed by the exact solver, with nothing learnt.",
+    experiments=(),
+    claims=CLAIMS,
+)
 
 
 def compute(say: Say = lambda _: None) -> Theory:

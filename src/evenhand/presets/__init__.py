@@ -1,1 +1,1 @@
-"""Hyperparameters as data; `evenhand.runs.settings` reads them."""
+"""Hyperparameters as data; `evenhand.runs.hyperparameters` reads them."""

@@ -1,6 +1,7 @@
 """What people read: tables in the terminal, pictures, a page, and the same numbers as plain data for programs."""
 
-from evenhand.report.exact import (
+from evenhand.report.pictures import draw_comparison, draw_outcomes
+from evenhand.report.solutions import (
     BOUNDS,
     STATUS,
     bound_record,
@@ -9,31 +10,24 @@ from evenhand.report.exact import (
     remarks,
     solution_record,
     violated,
-    welfare_of,
     who_gets_what,
 )
-from evenhand.report.learning import (
-    MEASURES,
-    Curve,
-    Outcome,
+from evenhand.report.tables import (
     estimate,
-    facts_table,
+    facts_sheet,
     outcome_record,
-    outcomes_table,
+    outcomes_record,
+    outcomes_sheet,
     price,
     scaled,
     summary,
     table_notes,
 )
-from evenhand.report.pictures import draw_comparison, draw_outcomes
 from evenhand.report.text import as_json, duration
 
 __all__ = [
     "BOUNDS",
-    "MEASURES",
     "STATUS",
-    "Curve",
-    "Outcome",
     "as_json",
     "bound_record",
     "bounds_footnotes",
@@ -42,9 +36,10 @@ __all__ = [
     "draw_outcomes",
     "duration",
     "estimate",
-    "facts_table",
+    "facts_sheet",
     "outcome_record",
-    "outcomes_table",
+    "outcomes_record",
+    "outcomes_sheet",
     "price",
     "remarks",
     "scaled",
@@ -52,6 +47,5 @@ __all__ = [
     "summary",
     "table_notes",
     "violated",
-    "welfare_of",
     "who_gets_what",
 ]

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from rich.table import Table
-from rich.text import Text
+from evenhand.report.text import Sheet
 
 STYLE = """
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 62rem; margin: 2.5rem auto; padding: 0 1rem; color: #222; }
@@ -47,12 +46,13 @@ def picture(path: Path, description: str) -> str:
     return f'<p><img alt="{escape(description)}" src="data:image/png;base64,{data}"></p>'
 
 
-def as_html(table: Table) -> str:
-    """A table of the terminal; the second line of a cell is its interval."""
-    heads = [_words(str(column.header)) for column in table.columns]
-    rows = zip(*(column.cells for column in table.columns), strict=True)
-    head = "".join(f'<th scope="col">{text}</th>' for text in heads)
-    body = "\n".join(f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows)
+def as_html(sheet: Sheet) -> str:
+    """A table."""
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in ("", *sheet.headings))
+    body = "\n".join(
+        f"<tr><td>{escape(row.name)}</td>{''.join(f'<td>{_entry(*entry)}</td>' for entry in row.entries)}</tr>"
+        for row in sheet.rows
+    )
     return f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
 
 
@@ -73,12 +73,5 @@ def page(title: str, parts: Sequence[str], style: str = "", script: str = "") ->
     )
 
 
-def _words(header: str) -> str:
-    """A heading on one line, without the hyphens that narrow columns need."""
-    return escape(header.replace("-\n", "").replace("\n", " ").strip())
-
-
-def _cell(cell: object) -> str:
-    text = cell.plain if isinstance(cell, Text) else str(cell)
-    value, _, spread = text.partition("\n")
-    return f"{escape(value)}<br><small>{escape(spread)}</small>" if spread else escape(value)
+def _entry(value: str, interval: str) -> str:
+    return f"{escape(value)}<br><small>{escape(interval)}</small>" if interval else escape(value)

@@ -11,9 +11,11 @@ from jaxtyping import Float
 
 from evenhand import metrics
 from evenhand.errors import InputError
-from evenhand.exact.solve import Solution
-from evenhand.report.learning import Curve, Outcome, estimate
+from evenhand.evaluation.result import Outcome
+from evenhand.exact.solver import Solution
+from evenhand.report.tables import estimate
 from evenhand.report.text import amounts
+from evenhand.runs.metrics_file import Curve
 
 FEW = 16
 """Users, for whom each bar and each point of a curve has room."""

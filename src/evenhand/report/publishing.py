@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from evenhand.disk import read_json
-from evenhand.errors import InputError
-from evenhand.report.claims import Judged
+from evenhand.disk import make_folder, read_json, write_atomically
+from evenhand.errors import InputError, Say
 from evenhand.report.page import command, page, paragraph
-from evenhand.report.study import (
-    Study,
-    claims_markdown,
+from evenhand.report.study_page import STYLE, claims_parts, how_parts, rules, study_page
+from evenhand.report.study_pictures import Figure, curves_figure, figures_of
+from evenhand.report.text import as_json
+from evenhand.report.verdicts import claims_markdown
+from evenhand.runs.folder import versions
+from evenhand.studies.claims import Judged
+from evenhand.studies.experiment import Study
+from evenhand.studies.results import (
+    Results,
     claims_record,
     curves_of,
     levels_of,
@@ -23,12 +28,6 @@ from evenhand.report.study import (
     settings_of,
     verdicts,
 )
-from evenhand.report.study_page import STYLE, claims_parts, how_parts, rules, study_page
-from evenhand.report.study_pictures import Figure, curves_figure, figures_of
-from evenhand.report.text import as_json
-from evenhand.runs.checkpoint import make_folder, write_atomically
-from evenhand.runs.folder import versions
-from evenhand.runs.study import Results
 
 PAGE, RECORD, CLAIMS = "index.html", "results.json", "claims.md"
 
@@ -39,15 +38,13 @@ def publish(
     folder: Path,
     line: str,
     notes: Sequence[str] = (),
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
 ) -> list[dict[str, Judged]]:
     """Write everything about a study that was run, and give the verdicts on its claims.
 
     line: the command that makes it again. notes: what the page must say at its beginning.
     """
-    if any(experiment.exact for experiment in study.experiments):
-        say("computing the exact optima")
-    settings = settings_of(study, results)
+    settings = settings_of(study, results, say=say)
     say("judging the claims")
     found = verdicts(study.claims, {setting.key: setting.returns for setting in settings})
     drawings: dict[str, list[Figure]] = {}

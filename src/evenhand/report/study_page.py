@@ -14,12 +14,13 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from evenhand.report.claims import HOLDS, IN_WORDS, LEAST_SEEDS, Judged
-from evenhand.report.learning import outcomes_table
 from evenhand.report.page import as_html, heading, page, paragraph
-from evenhand.report.study import Setting, Study, claims_record, outcomes_of
 from evenhand.report.study_pictures import WIDE, Figure
-from evenhand.runs.study import Experiment
+from evenhand.report.tables import outcomes_sheet
+from evenhand.report.verdicts import outcomes_of
+from evenhand.studies.claims import HOLDS, IN_WORDS, LEAST_SEEDS, Judged
+from evenhand.studies.experiment import Experiment, Study
+from evenhand.studies.results import Setting, claims_record
 from evenhand.welfare import welfare as named_welfare
 
 STYLE = """
@@ -89,7 +90,7 @@ def study_page(
 def claims_parts(claims: Sequence[Mapping[str, Any]]) -> list[str]:
     """The table of claims, with what was seen to be unfolded, and what is to be known about those that are in doubt.
 
-    claims: as `evenhand.report.study.claims_record` gives them, and files have them.
+    claims: as `evenhand.studies.results.claims_record` gives them, and files have them.
     """
     columns = list(dict.fromkeys(setting for claim in claims for setting in claim["verdicts"]))
     head = "".join(f"<th scope='col'>{escape(column.replace('/', ': '))}</th>" for column in columns)
@@ -237,7 +238,7 @@ def _chooser(settings: Sequence[Setting]) -> list[str]:
 
 def _table(study: Study, setting: Setting) -> list[str]:
     welfare = named_welfare(f"ggf:{study.ratios[0]}", len(setting.objectives))
-    table = outcomes_table(outcomes_of(setting), setting.objectives, welfare, prices=True)
+    table = outcomes_sheet(outcomes_of(setting), setting.objectives, welfare, prices=True)
     return [
         *map(paragraph, setting.doubts),
         "<details><summary>The numbers</summary>"

@@ -13,13 +13,13 @@ import numpy as np
 from jaxtyping import Float
 
 from evenhand import metrics
-from evenhand.report.claims import called, statistic
-from evenhand.report.learning import Curve
-from evenhand.report.pictures import COLOURS, EXACT, figure_of, smoothed, tidy
-from evenhand.report.study import Setting, Study
-from evenhand.runs.study import Experiment, Learner
+from evenhand.agents.algorithm import algorithm
+from evenhand.report.pictures import EXACT, figure_of, smoothed, tidy
+from evenhand.runs.metrics_file import Curve
+from evenhand.studies.claims import called, statistic
+from evenhand.studies.experiment import Experiment, Learner, Study
+from evenhand.studies.results import Setting, summaries
 
-HUES = {"ppo": COLOURS[0], "a2c": COLOURS[1], "dqn": COLOURS[2]}
 HATCHES = ("", "//", "xx", "..")
 SIMPLE = ("0.25", "0.5", "0.68", "0.82")
 WIDE, NARROW = 8.6, 4.8  # inches
@@ -72,7 +72,8 @@ def looks(experiment: Experiment) -> dict[str, Look]:
         number = seen.get((learner.algo, fair), 0)
         seen[learner.algo, fair] = number + 1
         line = ("solid" if fair else "dashed") if number == 0 else "dotted" if fair else "dashdot"
-        found[learner.name] = Look(HUES[learner.algo], 1.0 if fair else 0.45, HATCHES[number % len(HATCHES)], line)
+        colour = algorithm(learner.algo).COLOUR
+        found[learner.name] = Look(colour, 1.0 if fair else 0.45, HATCHES[number % len(HATCHES)], line)
     for i, simple in enumerate(experiment.simple):
         found[simple.name] = Look(SIMPLE[i % len(SIMPLE)], 1.0, "", "solid")
     found["exact optimum"] = Look(EXACT, 0.3, "--", "solid")
@@ -165,7 +166,8 @@ def _figures(study: Study, setting: Setting) -> list[Figure]:
     )
     found += [
         Figure(f"{stem}-{of}", f"The {called(of)} over users, mean over seeds with 95 % intervals.", _bars(setting, of))
-        for of in ("cv", "minimum", "maximum")
+        for of in summaries(study)[len(study.ratios) :]
+        if of != "average"
     ]
     found.append(
         Figure(

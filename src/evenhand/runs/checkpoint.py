@@ -15,8 +15,8 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,13 +24,21 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from evenhand.disk import memory, read_bytes
-from evenhand.errors import InputError
+from evenhand.disk import (
+    as_json,
+    full_disk_named,
+    json_default,
+    make_folder,
+    memory,
+    read_bytes,
+    sync_folder,
+    write_durably,
+)
+from evenhand.errors import InputError, Say
 
 # JAX is imported where it is used: asking how far a run has come should not take the second that importing it takes.
 
 SCHEMA = 1
-Say = Callable[[str], None]
 
 _STATE, _META = "state.safetensors", "meta.json"
 _COMPLETE = re.compile(r"step-\d{12,}|\.step-\d{12,}\.replaced")
@@ -40,10 +48,6 @@ _STORED_AS_THEY_ARE = {
     *("float16", "float32", "float64", "complex64"),
 }
 _UNREADABLE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ELOOP}
-
-
-class DiskFull(OSError):
-    """There is no room on the disk; what was there before is untouched, and the run can be resumed."""
 
 
 class Checkpoint(NamedTuple):
@@ -94,8 +98,8 @@ def put_checkpoint(path: Path, files: Mapping[str, bytes], keep: int = 2) -> Pat
         try:
             writing.mkdir()
             for name, data in files.items():
-                _write(writing / name, data)
-            _sync_folder(writing)
+                write_durably(writing / name, data)
+            sync_folder(writing)
             _put_in_place(writing, path)
         except BaseException:
             _delete(writing)
@@ -186,7 +190,7 @@ def _serialise(step: int, tree: Any, extra: Mapping[str, Any]) -> tuple[bytes, b
     }
     try:
         # Once through JSON, so that the checksum is of what will be read: keys, say, become text.
-        content = json.loads(json.dumps(content, default=_plain))
+        content = json.loads(json.dumps(content, default=json_default))
         return state, as_json(content | {"sha256": _checksum(content)}, allow_nan=True)
     except (TypeError, ValueError) as error:
         raise InputError(f"the extra of a checkpoint must be what JSON can hold: {error}.") from None
@@ -201,13 +205,6 @@ def _storable(name: str, leaf: Any) -> np.ndarray:
         raise InputError(f"{name or 'the tree'} has dtype {dtype}, which cannot be saved.")
     array = array.astype(dtype.newbyteorder("<"), copy=False)
     return array if dtype.name in _STORED_AS_THEY_ARE else np.frombuffer(array.tobytes(), np.uint8)
-
-
-def _plain(value: Any) -> Any:
-    """NumPy's and JAX's numbers and arrays for JSON."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} is not possible")
 
 
 def _restore(record: Record, content: dict[str, Any], state: bytes, like: Any, expected: dict[str, Any]) -> Any:
@@ -369,88 +366,13 @@ def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=5)
 
 
-# ---------------------------------------------------------------------------------------------- the disk
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a file so that, whatever happens, either the old or the new content is there, whole."""
-    writing = path.with_name(f".{path.name}.writing")
-    with full_disk_named(path.name, len(data), path.parent):
-        try:
-            writing.unlink(missing_ok=True)
-            _write(writing, data)
-            writing.replace(path)
-            _sync_folder(path.parent)
-        except BaseException:
-            with suppress(OSError):
-                writing.unlink(missing_ok=True)
-            raise
-
-
-def as_json(value: Any, *, allow_nan: bool = False) -> bytes:
-    """JSON for people to read, the same for the same value."""
-    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=allow_nan, default=_plain)
-    return f"{text}\n".encode()
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, durably."""
-    if not folder.is_dir():
-        make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        _sync_folder(folder.parent)
-
-
-@contextmanager
-def full_disk_named(what: str, size: int, folder: Path) -> Iterator[None]:
-    """Turn the system's "no space left" into a sentence that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        free = _free(folder)
-        raise DiskFull(
-            f"{what} could not be written: it needs {_in_units(size)} and "
-            + ("the disk quota is used up" if error.errno == errno.EDQUOT else f"{free} are free in {folder}")
-            + "; make room, then the run can be resumed from its last checkpoint."
-        ) from error
-
-
-def _free(folder: Path) -> str:
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    return _in_units(shutil.disk_usage(there).free)
-
-
-def _in_units(size: int) -> str:
-    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("xb") as file:  # x: never through a link
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Force the names in a folder to the disk."""
-    if os.name == "nt":  # no such thing there
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _put_in_place(writing: Path, path: Path) -> None:
     """Give a written checkpoint its name; one of the same step is put aside first, for folders cannot be replaced."""
     replaced = path.with_name(f".{path.name}.replaced")
     if os.path.lexists(path):
         path.rename(replaced)
     writing.rename(path)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
     _delete(replaced)
 
 

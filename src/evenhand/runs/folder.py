@@ -29,9 +29,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evenhand.disk import read_json
-from evenhand.errors import InputError, visible
-from evenhand.runs.checkpoint import DiskFull, Say, as_json, make_folder, newest_record, write_atomically
+from evenhand.disk import DiskFull, as_json, make_folder, read_json, write_atomically
+from evenhand.errors import InputError, Say, visible
+from evenhand.runs.checkpoint import Checkpoint, load_newest, newest_record
 from evenhand.runs.request import Request, whole
 
 SCHEMA = 1
@@ -145,6 +145,32 @@ class RunFolder:
             raise InputError(f"{path.name} can only hold what JSON can: {error}.") from None
         make_folder(file.parent)
         write_atomically(file, data)
+
+    def newest(self, seed: int, like: Any, say: Say | None = None, part: bool = False) -> Checkpoint | None:
+        """The newest whole checkpoint of a seed (see `load_newest`); of one that does not fit, who has made it."""
+        try:
+            return load_newest(self.checkpoints(seed), like, say or self.say, part)
+        except InputError as error:
+            here = versions()["packages"].get("evenhand")
+            made = {entry["packages"].get("evenhand") for entry in self.made_with()} - {here}
+            by = f" It was made by evenhand {', '.join(sorted(map(str, made)))}, and this is {here}." if made else ""
+            raise InputError(f"{error}{by}") from None
+
+    def made_with(self) -> list[dict[str, Any]]:
+        """The versions and the machine of each start and resume."""
+        file = self._inside("versions.json")
+        if not file.exists():
+            return []
+        content = read_json(file)
+        entries = content if isinstance(content, list) else [content]
+        for entry in entries:
+            known = entry if isinstance(entry, dict) else {}
+            texts = all(isinstance(known.get(name), str) for name in ("python", "platform", "cpu"))
+            if not texts or not isinstance(known.get("packages"), dict) or "cores" not in known:
+                raise InputError(
+                    f"{file} is damaged: it should have versions and machines. Remove it to go on without it."
+                )
+        return entries
 
     def progress(self, seed: int) -> Progress:
         """How far a seed has come, by its newest whole checkpoint."""

@@ -13,11 +13,12 @@ import numpy as np
 import safetensors.numpy
 from jaxtyping import Float32, Shaped
 
+from evenhand.agents.algorithm import Exported
 from evenhand.agents.normalise import LIMIT, Running
-from evenhand.envs.host import HostEnv
+from evenhand.disk import write_atomically
+from evenhand.envs.gym.host_env import HostEnv
 from evenhand.errors import InputError
-from evenhand.loops import Task
-from evenhand.runs.checkpoint import write_atomically
+from evenhand.training.task import Task
 from evenhand.types import Actions, Box, Discrete
 from evenhand.welfare import GGF, Leximin
 
@@ -87,7 +88,7 @@ def export_policy(
     agent: what was learnt, or the part of it that acting needs. about: facts for people, such as the name of the
         environment.
     """
-    greedy = task.algorithm == "dqn"
+    policy = task.agent.exported(task.config, agent)
     facts = {
         **(about or {}),
         "version": VERSION,
@@ -95,14 +96,13 @@ def export_policy(
         "algorithm": task.algorithm,
         "welfare": task.welfare.name,
         "objectives": list(objectives),
-        "activations": [task.config.activation] * len(task.config.hidden)
-        + [task.config.output_activation if greedy else "linear"],
-        "greedy": greedy,
+        "activations": list(policy.activations),
+        "greedy": policy.greedy,
     }
-    network, scales = agent.network if greedy else agent.averaged.actor, agent.scales
-    tensors = {f"layer.{k}.{part}": value for k, layer in enumerate(network) for part, value in layer._asdict().items()}
-    tensors |= _normalisation(scales.observations, task.observation_size) | _actions(agent, spaces)
-    if greedy and isinstance(task.problem.welfare, GGF | Leximin):
+    layers = enumerate(policy.layers)
+    tensors = {f"layer.{k}.{part}": value for k, layer in layers for part, value in layer._asdict().items()}
+    tensors |= _normalisation(policy.observations, task.observation_size) | _actions(policy, spaces)
+    if policy.greedy and isinstance(task.problem.welfare, GGF | Leximin):
         worst_first = np.arange(task.problem.D)
         tensors["welfare.weights"] = task.problem.welfare.gradient(worst_first)
     # All facts in one entry: of several, safetensors does not keep the order.
@@ -123,9 +123,9 @@ def _normalisation(seen: Running | None, n: int) -> dict[str, Float32[np.ndarray
     return {f"observation.{name}": value.astype(np.float32) for name, value in named.items()}
 
 
-def _actions(agent: Any, spaces: Spaces) -> dict[str, Any]:
+def _actions(policy: Exported, spaces: Spaces) -> dict[str, Any]:
     """The environment's own actions: a row for each of them, or the bounds of a box and the policy's deviation."""
     if isinstance(spaces.actions, Box):
-        std = np.exp(np.asarray(agent.averaged.log_std))
+        std = np.exp(np.asarray(policy.log_std))
         return {"action.low": spaces.actions.low, "action.high": spaces.actions.high, "action.std": std}
     return {"action.table": spaces.table}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import multiprocessing
 import os
 import signal
@@ -11,18 +10,16 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from evenhand import children
-from evenhand.errors import InputError
-
-if TYPE_CHECKING:
-    from evenhand.envs.vector import Start
-    from evenhand.runs.training import Run
+from evenhand import children, extensions
+from evenhand.envs.gym.failures import EnvironmentFailed
+from evenhand.envs.registry import DOMAINS, Domain, register_domain
+from evenhand.errors import InputError, Say
+from evenhand.interrupt import deferred_interrupt
 
 Task = TypeVar("Task")
 Report = Callable[[dict[str, Any]], None]
-Say = Callable[[str], None]
 Stop = Callable[[], bool]
 Perform = Callable[[Any, Report, Stop], None]
 """Performs one task, tells how far it has come, and asks whether to stop at the next checkpoint."""
@@ -34,7 +31,7 @@ CLOSING = 30.0
 """Seconds that a process which is done has to close its environments."""
 
 
-class Problem(NamedTuple):
+class Failure(NamedTuple):
     """Why a task could not be done."""
 
     said: str
@@ -45,56 +42,22 @@ class Problem(NamedTuple):
     """Whether it is the environment that failed."""
 
 
-def in_this_process(
-    run: Run, seeds: list[int], checkpoint_seconds: float, report: Report, start: Start | None = None
-) -> None:
-    """One seed after another; Ctrl-C stops at a checkpoint. start: see `evenhand.envs.vector.VectorEnv`."""
-    from evenhand.runs.training import deferred_interrupt
+class Added(NamedTuple):
+    """What a program has added of its own, for the processes that it starts."""
 
-    importlib.import_module("polars")  # takes hold of Ctrl-C when it is imported, and must not take it from us
-    with one_thread(), deferred_interrupt() as stop:
-        prepare_jax()
-        loop = loop_of(run, start)
-        try:
-            for seed in seeds:
-                if not run.train_seed(seed, loop, checkpoint_seconds, report, stop):
-                    raise KeyboardInterrupt
-        finally:
-            loop.close()
+    modules: tuple[str, ...]
+    domains: dict[str, Domain]
 
+    @staticmethod
+    def here() -> Added:
+        """By this program."""
+        return Added(extensions.modules(), dict(DOMAINS))
 
-def in_processes(run: Run, seeds: list[int], jobs: int, checkpoint_seconds: float, report: Report) -> None:
-    """`jobs` seeds at a time, each process taking the next seed when it is done with one."""
-    # What this process could load, those that it starts may load too.
-    argument = (str(run.path), run.named, run.module, checkpoint_seconds, run.step_timeout)
-    failures, stopped = spread_out(_trainer, argument, seeds, jobs, report, run.folder.say, environments=[run.named])
-    if failures:
-        seed, problem = min(failures, key=lambda failure: failure[0])  # not the one that happened to come first
-        others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-        said = f"seed {seed} could not be trained{others}: {problem.said}"
-        if problem.of_environment:
-            from evenhand.envs.stepping import EnvironmentFailed
-
-            raise EnvironmentFailed(said, problem.full)
-        raise InputError(said)
-    if stopped and not all(run.complete(seed) for seed in seeds):
-        raise KeyboardInterrupt
-
-
-def _trainer(argument: tuple[str, str | None, str | None, float, float | int | None], say: Say) -> Perform:
-    """What trains seeds of one run, in a process of its own."""
-    from evenhand.runs.folder import RunFolder
-    from evenhand.runs.training import Run
-
-    path, named, module, checkpoint_seconds, step_timeout = argument
-    run = Run(RunFolder.open(path), named, module=module, step_timeout=step_timeout)
-    run.folder.say = say  # type: ignore[method-assign,assignment]  # the parent logs it
-    loop = loop_of(run)
-
-    def perform(seed: int, report: Report, stop: Stop) -> None:
-        run.train_seed(seed, loop, checkpoint_seconds, report, stop)
-
-    return perform
+    def take_over(self) -> None:
+        """Add the same in this process."""
+        extensions.take_over(self.modules)
+        for name, domain in self.domains.items():
+            register_domain(name, domain)
 
 
 def spread_out(
@@ -106,7 +69,7 @@ def spread_out(
     say: Say,
     kind: Callable[[Task], Any] = lambda task: None,
     environments: Iterable[str | None] = (),
-) -> tuple[list[tuple[Task, Problem]], bool]:
+) -> tuple[list[tuple[Task, Failure]], bool]:
     """Perform tasks in `jobs` spawned processes; those that failed and why, and whether Ctrl-C was pressed.
 
     setup: a function of a module, called once in each process with `argument` and a function for messages; what it
@@ -114,20 +77,18 @@ def spread_out(
     kind: a process goes on with tasks of one kind while there are any, since what was compiled for one serves all.
     environments: names of those that are needed; the processes know as much of them as this one.
     """
-    from evenhand.runs.training import deferred_interrupt
-
     context = multiprocessing.get_context("spawn")
     halt = context.Event()
     waiting, failures = list(tasks), []
     connections: dict[Connection, Any] = {}
     busy: dict[Connection, Task] = {}
     kinds: dict[Connection, Any] = {}
-    registered = _registered(environments)
+    registered, added = _registered(environments), Added.here()
 
     def begin() -> None:
         ours, theirs = context.Pipe()
         sent = registered if not children.needs_main(registered) else ()  # else running the main program registers them
-        process = context.Process(target=_work, args=(setup, argument, theirs, halt, sent), daemon=False)
+        process = context.Process(target=_work, args=(setup, argument, theirs, halt, sent, added), daemon=False)
         children.start(process, registered)
         theirs.close()
         connections[ours] = process
@@ -158,7 +119,7 @@ def spread_out(
                     except (EOFError, OSError):
                         ready.close()
                         code = _code(connections.pop(ready))
-                        failures.append((busy.pop(ready), Problem(f"its process ended ({children.manner(code)}).")))
+                        failures.append((busy.pop(ready), Failure(f"its process ended ({children.manner(code)}).")))
                         if code == children.UNGUARDED:
                             raise InputError(f"{children.GUARD}.") from None
                         if waiting:
@@ -202,7 +163,12 @@ def _next(waiting: Sequence[Any], last: Any, others: Sequence[Any]) -> int:
 
 
 def _work(
-    setup: Callable[[Any, Say], Perform], argument: Any, connection: Connection, halt: Any, registered: tuple[Any, ...]
+    setup: Callable[[Any, Say], Perform],
+    argument: Any,
+    connection: Connection,
+    halt: Any,
+    registered: tuple[Any, ...],
+    added: Added,
 ) -> None:
     """A process that performs the tasks it is told to."""
     import gymnasium
@@ -223,6 +189,7 @@ def _work(
     def prepared(task: Any, report: Report, stop: Stop) -> None:
         nonlocal perform
         if perform is None:
+            added.take_over()
             prepare_jax()
             perform = setup(argument, say)
         perform(task, report, stop)
@@ -230,29 +197,20 @@ def _work(
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:  # until there is nothing left to do, or nobody left to do it for
             task = connection.recv()
-            connection.send(("done", problem_with(prepared, task, tell, halt.is_set)))
+            connection.send(("done", failure_of(prepared, task, tell, halt.is_set)))
 
 
-def problem_with(perform: Perform, task: Any, report: Report, stop: Stop) -> Problem | None:
+def failure_of(perform: Perform, task: Any, report: Report, stop: Stop) -> Failure | None:
     """Perform a task; what went wrong, or None."""
-    from evenhand.envs.stepping import EnvironmentFailed
-
     try:
         perform(task, report, stop)
     except EnvironmentFailed as error:
-        return Problem(str(error), error.full, of_environment=True)
+        return Failure(str(error), error.full, of_environment=True)
     except (InputError, OSError) as error:
-        return Problem(str(error), traceback.format_exc())
+        return Failure(str(error), traceback.format_exc())
     except Exception:
-        return Problem(traceback.format_exc())
+        return Failure(traceback.format_exc())
     return None
-
-
-def loop_of(run: Run, start: Start | None = None) -> Any:
-    """What trains its seeds; the same for all of them."""
-    from evenhand.loops import loop_for
-
-    return loop_for(run.training_env, run.task, run.request.workers, run.folder.say, start, run.step_timeout)
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from evenhand.envs.datacenter.topology import LAYERS
 from evenhand.envs.datacenter.traffic import Flows, Pattern, matrix
 from evenhand.envs.datacenter.trust import BEHIND, DOUBTFUL, ENOUGH, LATE, SENT, STILL, UNEVEN, reasons, verdict
 from evenhand.envs.datacenter.wiring import plan
-from evenhand.envs.gym import checked_action
+from evenhand.envs.gym.gym_env import checked_action
 from evenhand.errors import InputError
 
 STEADY = 2.0

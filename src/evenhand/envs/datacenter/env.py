@@ -25,6 +25,7 @@ from evenhand.envs.datacenter.signals import (
 from evenhand.envs.datacenter.simulator import Port, Queues, Route
 from evenhand.envs.datacenter.topology import LAYERS, FatTree, path_table
 from evenhand.envs.datacenter.traffic import Flows, Pattern, matrix
+from evenhand.envs.drawing import line_plot
 from evenhand.errors import InputError
 from evenhand.types import Box, PRNGKey, Step
 from evenhand.welfare import GGF
@@ -210,8 +211,6 @@ class Datacenter:
 
     def draw(self, history: Sequence[DatacenterState]) -> UInt8[np.ndarray, "height width 3"]:
         """A picture of the episode so far."""
-        from evenhand.envs.gym import line_plot  # drawing is no part of the model
-
         lines: dict[str, Any] = {
             "fullest queue": [np.max(state.waiting) / self.port.limit for state in history],
             "mean rate / capacity": [np.mean(state.rates) / self.capacity for state in history],

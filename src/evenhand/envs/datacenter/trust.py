@@ -53,3 +53,16 @@ def verdict(why: Sequence[str]) -> str:
         f"not to be trusted: {', '.join(why)}. The machine is too busy or too slow for this network; repeat it when "
         "it has less to do."
     )
+
+
+def doubts(facts: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """What is to be said of test episodes for which the machine was too busy or too slow. facts: means, by policy."""
+    said = []
+    for name, known in facts.items():
+        if (share := known.get(DOUBTFUL, 0.0)) > 0:
+            which = "" if share == 1 else f" in {share:.0%} of the episodes"
+            why = f" ({', '.join(reasons(known))})" if reasons(known) else ""
+            said.append(f"{name}: {DOUBTFUL}{which}{why}.")
+    if said:
+        said.append("The machine was too busy or too slow for the network: repeat these when it has less to do.")
+    return said
