@@ -27,7 +27,7 @@ settings.register_profile("explore", settings.get_profile("repeat"), derandomize
 settings.load_profile("repeat")  # `make fuzz` chooses the other one
 
 LONGEST = (
-    *("test_unruly", "test_ray", "test_solve", "test_extending", "test_emulated_env", "test_training", "test_agents"),
+    *("test_unruly", "test_ray", "test_solve", "test_emulated_env", "test_training", "test_agents"),
     *("test_learning", "test_cli_learning", "test_study", "test_strangers_files", "test_traffic_training"),
     *("test_traffic_standin", "test_species", "test_report", "test_search", "test_datacenter_env", "test_policy_file"),
     *("test_algorithms", "test_revisions", "test_model", "test_old_runs"),
